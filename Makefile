@@ -117,6 +117,10 @@ results-tiresias: $(INSTALLED) ## Compare Tiresias with other schedulers on two 
 results-synergy: $(INSTALLED) ## Share out CPUs and memory on derived traces, and write docs/results/synergy.md
 	@$(BIN)/python -m scripts.results.synergy
 
+.PHONY: results-hot-region
+results-hot-region: $(INSTALLED) ## A filled fleet with a hot region, over ten seeds, and write docs/results/hot-region.md
+	@$(BIN)/python -m scripts.results.hot_region
+
 .PHONY: results-tetris
 results-tetris: $(INSTALLED) ## Place the tables of generated warehouses, and write docs/results/tetris.md
 	@$(BIN)/python -m scripts.results.tetris

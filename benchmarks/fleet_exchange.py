@@ -16,6 +16,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Final
 
+from benchmarks.loop_blocks import Blocks
 from benchmarks.mast_region import mast_region
 from benchmarks.measurement import report, summary_of
 from benchmarks.scan_pass_stored import new_database
@@ -32,7 +33,7 @@ from services.database.workload_store import NewWorkload
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.session import RegionSession
-from services.runtime.tier_process import forget_for_collection
+from services.runtime.collection import forget_for_collection
 from services.wire.workloads import specification_to_proto
 
 _BUDGET: Final = "loops that hold a lease: no block over 50 ms"
@@ -40,29 +41,6 @@ _TENANTS: Final = 20
 _FOREVER_S: Final = 1e7
 _LOOK_EVERY_S: Final = 0.001
 _OLDEST_GENERATION: Final = 2
-
-
-@dataclass
-class Blocks:
-    """How long the loop stood still between two turns of a task that only sleeps."""
-
-    longest_s: float = 0.0
-    longest_processor_s: float = 0.0
-    """The same in processor time of the loop's thread: on a busy machine, the rest is waiting for a processor."""
-
-    async def watch(self) -> None:
-        """Until cancelled."""
-        while True:
-            began_s, worked_s = time.perf_counter(), time.thread_time()
-            await asyncio.sleep(_LOOK_EVERY_S)
-            self.longest_s = max(self.longest_s, time.perf_counter() - began_s - _LOOK_EVERY_S)
-            self.longest_processor_s = max(self.longest_processor_s, time.thread_time() - worked_s)
-
-    def take(self) -> tuple[float, float]:
-        """The longest ones since the last call."""
-        longest = self.longest_s, self.longest_processor_s
-        self.longest_s = self.longest_processor_s = 0.0
-        return longest
 
 
 @dataclass

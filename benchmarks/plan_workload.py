@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report, summary_of
+from domain.eviction import DEFAULT_RULE, EvictionRule, VictimChoice
 from domain.plan import Plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
@@ -22,10 +23,19 @@ RUNNING = 3_000
 SEED = 1
 
 
-def measure(name: str, gpu_share: float, cpu_share: float, budget: str, plans: int, *, evicting: bool) -> None:
+def measure(
+    name: str,
+    gpu_share: float,
+    cpu_share: float,
+    budget: str,
+    plans: int,
+    *,
+    evicting: bool,
+    rule: EvictionRule = DEFAULT_RULE,
+) -> None:
     """Fills a region to these shares and plans so many workloads there, counting those with (without) evictions."""
     source = WorkloadSource(np.random.default_rng(SEED))
-    region = RunningRegion(RegionCapacity(mast_region()), source)
+    region = RunningRegion(RegionCapacity(mast_region(), rule=rule), source)
     if cpu_share > 0:
         region.fill_to(gpu_share, cpu_share, round(RUNNING * cpu_share))
     region.inventory.check()
@@ -76,7 +86,9 @@ def main() -> None:
     measure("plan_workload_idle_region", 0.0, 0.0, FREE_BUDGET, plans, evicting=False)
     measure("plan_workload_half_full", 0.5, 0.5, FREE_BUDGET, plans, evicting=False)
     measure("plan_workload_nearly_full", 0.85, 0.85, FREE_BUDGET, plans, evicting=False)
-    measure("plan_workload_with_preemption", 1.0, 1.0, EVICTING_BUDGET, plans, evicting=True)
+    for choice in VictimChoice:
+        name, rule = f"plan_workload_with_preemption_{choice}", EvictionRule(victims=choice)
+        measure(name, 1.0, 1.0, EVICTING_BUDGET, plans, evicting=True, rule=rule)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from services.database import migrations_runner
 from services.database.embedded import EmbeddedLayout, start_embedded, stop_embedded
 from services.database.engine import Database
 from services.global_scheduler.tier import GlobalSchedulerTier
-from services.runtime.tier_process import forget_for_collection
+from services.runtime.collection import forget_for_collection
 from topmast.v1 import fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc, workload_pb2
 
 _CLIENTS: Final = 64

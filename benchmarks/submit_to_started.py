@@ -2,7 +2,7 @@
 
 A whole service (`topmast up`: Ray actors, embedded PostgreSQL) with emulated execution on real time. A backlog is
 submitted in batches; then starts and ends are counted in the event log, second by second. The fleet turns over faster
-than the budget asks, so that the scheduler is what limits.
+than the budget asks, so that the scheduler is what limits. With `--delay-ms` the database is far away from all tiers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from psycopg.conninfo import conninfo_to_dict
+
+from benchmarks.delayed_network import DelayedNetwork
 from benchmarks.measurement import report
 from benchmarks.service_world import many_machines, many_tenants, small_workload
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
-from services.database.embedded import EmbeddedLayout
+from services.database.embedded import EmbeddedLayout, start_embedded, stop_embedded
 from services.database.engine import Database
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
@@ -39,6 +44,7 @@ def main() -> None:
     parser.add_argument("--duration-s", type=float, default=10.0, help="of each workload")
     parser.add_argument("--measure-s", type=float, default=40.0)
     parser.add_argument("--window", type=int, default=256, help="lots per auction round")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="of a round trip from any tier to the database")
     arguments = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="topmast-benchmark-"))
     try:
@@ -50,8 +56,17 @@ def main() -> None:
 
 def measure(home: Path, arguments: argparse.Namespace) -> None:
     """Brings the service up in `home`, fills its queue, and counts."""
-    service = up(_options(home, arguments))
-    with Client(service.address) as client:
+    with ExitStack() as stack:
+        near_url, far_url = EmbeddedLayout.of(home).url(), None
+        if arguments.delay_ms > 0.0:
+            near_url, far_url = stack.enter_context(_far_database(home / "far", arguments.delay_ms / 1000.0))
+        service = up(_options(home, arguments, far_url))
+        stack.callback(down, home)
+        _fill_and_count(service.address, near_url, arguments)
+
+
+def _fill_and_count(address: str, database_url: str, arguments: argparse.Namespace) -> None:
+    with Client(address) as client:
         began = time.monotonic()
         submitted = _submit(client, arguments, 0, arguments.pending)
         submitting_s = time.monotonic() - began
@@ -63,7 +78,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
             submitted = _submit(client, arguments, submitted, min(_BATCH, max(0, missing)))
             time.sleep(0.2)
         queued = client.queue(limit=1).queued
-    starts, latencies = asyncio.run(_count(EmbeddedLayout.of(home).url(), settled_s, end_s))
+    starts, latencies = asyncio.run(_count(database_url, settled_s, end_s))
     per_second = [starts[second] for second in range(int(arguments.measure_s))]
     report(
         "submit_to_started",
@@ -73,6 +88,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
             "gpus": 6 * 8 * arguments.machines,
             "window": arguments.window,
             "workload_s": arguments.duration_s,
+            "delay_ms": arguments.delay_ms,
         },
         latencies,
         BUDGET,
@@ -87,7 +103,22 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
     )
 
 
-def _options(home: Path, arguments: argparse.Namespace) -> HostOptions:
+@contextmanager
+def _far_database(home: Path, round_trip_s: float) -> Iterator[tuple[str, str]]:
+    """A database of its own in `home`: its URL from here, and that on which a round trip takes so long."""
+    near_url = start_embedded(home, stop_with_us=True)
+    try:
+        parameters = conninfo_to_dict(near_url)
+        socket = Path(str(parameters["host"])) / f".s.PGSQL.{parameters['port']}"
+        with DelayedNetwork(round_trip_s) as network:
+            port = network.way_to({"database": str(socket)})["database"]
+            server = f"{parameters['user']}@127.0.0.1:{port}/{parameters['dbname']}"
+            yield near_url, f"postgresql://{server}?sslmode=disable&gssencmode=disable"
+    finally:
+        stop_embedded(home)
+
+
+def _options(home: Path, arguments: argparse.Namespace, database_url: str | None) -> HostOptions:
     """A service in `home`, with its files."""
     (home / "fleet.yaml").write_text(dump_fleet(many_machines(3, 2, arguments.machines)), encoding="utf-8")
     (home / "tenants.yaml").write_text(dump_tenants(many_tenants(arguments.tenants, gpus_each=64)), encoding="utf-8")
@@ -95,6 +126,7 @@ def _options(home: Path, arguments: argparse.Namespace) -> HostOptions:
     return HostOptions(
         home=home,
         port=0,
+        database_url=database_url,
         fleet_file=home / "fleet.yaml",
         tenants_file=home / "tenants.yaml",
         configuration_file=home / "topmast.yaml",

@@ -35,6 +35,8 @@ class Newcomer(NamedTuple):
     victims_from_priority: int
     guaranteed: bool  # see `domain.eviction.Evictor`
     fills: bool  # rather on machines that are partly taken
+    spares_work: bool  # see `domain.eviction.VictimChoice`
+    restart_cost_s: float
 
 
 class Choice(NamedTuple):
@@ -61,6 +63,14 @@ class KernelScratch(NamedTuple):
     key: Integers
     order: Integers
     spare: Integers
+    # For the choice of victims that spares work:
+    cost: Integers  # [candidate] units of work that its eviction destroys
+    gain: Integers  # [candidate] for how many tasks more there may be capacity at most when it goes
+    ratio: Integers  # [candidate] the units for each of these tasks, rounded down
+    least_ratio_after: Integers  # [place in `pool`] the least of the ratios from there on
+    pool: Integers  # [place] candidates between which is chosen, the dearest first
+    best: Integers  # [place in `pool`] 1 where it leaves in the best choice so far
+    chosen: Integers  # [place in `pool`] UNDECIDED, STAYS or LEAVES
 
 
 class ScratchSizes(NamedTuple):
@@ -71,6 +81,7 @@ class ScratchSizes(NamedTuple):
     largest_rack: int  # in machines
     attempts: int  # 0 where none is evicted
     all_attempts: int  # of all clusters together
+    work: int  # the attempts once more where work is spared, else 0
 
 
 @compiled
@@ -94,6 +105,13 @@ def new_kernel_scratch(sizes: ScratchSizes) -> KernelScratch:
         np.empty(longest, np.int64),
         np.empty(longest, np.int64),
         np.empty(longest, np.int64),
+        np.empty(sizes.work, np.int64),
+        np.empty(sizes.work, np.int64),
+        np.empty(sizes.work, np.int64),
+        np.empty(sizes.work, np.int64),
+        np.empty(sizes.work, np.int64),
+        np.empty(sizes.work, np.int64),
+        np.empty(sizes.work, np.int64),
     )
 
 
@@ -111,4 +129,11 @@ def of_candidates(space: KernelScratch, first: int, end: int) -> KernelScratch:
         space.key,
         space.order,
         space.spare,
+        space.cost,
+        space.gain,
+        space.ratio,
+        space.least_ratio_after,
+        space.pool,
+        space.best,
+        space.chosen,
     )

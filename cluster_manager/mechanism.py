@@ -78,6 +78,8 @@ class Query(NamedTuple):
     """Whether attempts may be evicted where there is no place otherwise."""
     victims_from_priority: int = HIGHEST_PRIORITY
     """Only attempts of this priority or a lower one: another cluster has a place that is better than any with others."""
+    across_clusters: bool = False
+    """Whether the region may split it: then it asks each cluster for a part. A mechanism is asked for all these tasks."""
 
 
 class Place(NamedTuple):

@@ -1,7 +1,8 @@
 """Which of two places in different clusters of a region is better: one rule, in plain Python and for kernels.
 
 Rule: the parts of the score that differ between the clusters of a region, in the order of importance (design §4):
-evicted workloads by priority from 0 on, minus the seconds they have been running, spread, fragmentation. Of clusters
+work destroyed by priority from 0 on (0 under a rule that does not go by it), evicted workloads by priority from 0 on, minus
+the seconds they have been running, spread, fragmentation. Of clusters
 whose best-priority victims have the same priority, one that need not look at machines of last resort wins. Ties go to
 the first cluster of the fleet file.
 """
@@ -12,8 +13,10 @@ from collections.abc import Sequence
 
 from cluster_manager.capacity.tables import Reals
 from cluster_manager.mechanism import AffinityLevel, Place, Query
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.placement import Holding
 from domain.tenant import LOWEST_PRIORITY
+from domain.work_destroyed import UNITS_PER_GPU_S
 from kernels.compiled import compiled_copy
 
 # The fields of a rank, in the order of importance; of each the least is the best.
@@ -21,7 +24,9 @@ BEST_PRIORITY = 0
 """Minus the best priority of a victim; minus one worse than all when there is none."""
 ON_LAST_RESORT = 1
 """1 where machines of last resort had to be considered."""
-COUNTS = 2
+WORK = 2
+"""The units of work that evicting those of priority 0 destroys; then of priority 1, and so on. 0 where no rule asks for it."""
+COUNTS = WORK + LOWEST_PRIORITY + 1
 """How many victims have priority 0; then those of priority 1, and so on."""
 RUNNING_S = COUNTS + LOWEST_PRIORITY + 1
 """Minus the seconds that the victims have been running."""
@@ -42,12 +47,27 @@ def comes_before(rank: Sequence[float] | Reals, than: Sequence[float] | Reals, f
 rank_comes_before = compiled_copy(comes_before)
 
 
-def rank_of(place: Place, now_s: float) -> tuple[float, ...]:
-    """The rank of a place."""
+def rank_of(place: Place, now_s: float, rule: EvictionRule = DEFAULT_RULE) -> tuple[float, ...]:
+    """The rank of a place where evictions are bounded by that rule."""
     victims = place.victims
     best_priority = min([victim.standing.priority for victim in victims], default=LOWEST_PRIORITY + 1)
     counts = by_priority(victims)
-    return (-best_priority, place.last_resort, *counts, running_s(victims, now_s), place.spread, place.fragmentation)
+    ranked = *destroyed_units(victims, now_s, rule), *counts, running_s(victims, now_s)
+    return (-best_priority, place.last_resort, *ranked, place.spread, place.fragmentation)
+
+
+def destroyed_units(victims: Sequence[Holding], now_s: float, rule: EvictionRule) -> tuple[int, ...]:
+    """The units of work that evicting them destroys, by their priority; 0 under a rule that does not go by it."""
+    units = [0] * (LOWEST_PRIORITY + 1)
+    if rule.spares_work:
+        for victim in victims:
+            units[victim.standing.priority] += victim.work_destroyed(rule.restart_cost_s, now_s)
+    return tuple(units)
+
+
+def destroyed_gpu_s(victims: Sequence[Holding], now_s: float, rule: EvictionRule) -> tuple[float, ...]:
+    """The same in GPU-seconds."""
+    return tuple([units / UNITS_PER_GPU_S for units in destroyed_units(victims, now_s, rule)])
 
 
 def running_s(victims: Sequence[Holding], now_s: float) -> float:

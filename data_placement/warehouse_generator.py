@@ -127,7 +127,8 @@ def _read_pairs(
     # A job belongs to one team: where the team changes, another job begins.
     job = np.cumsum(np.concatenate([[0], (np.diff(job) > 0) | (np.diff(team) > 0)])) if len(table) else job
     count = int(job[-1]) + 1 if len(job) else 0
-    combined = np.unique(job * len(readers) + table)
+    combined = np.sort(job * len(readers) + table)
+    combined = combined[np.flatnonzero(np.diff(combined, prepend=-1))]
     job, table = combined // len(readers), combined % len(readers)
     start = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(job, minlength=count), out=start[1:])

@@ -41,14 +41,19 @@ class Reason(StrEnum):
     """A smaller job found no room, and nothing has changed that since. The numbers are those of the smaller job."""
     NO_ROOM = "no_room"
     """A job alone finds no room in any cluster, even with everything evicted that it may evict."""
+    HELD_FOR_OTHERS = "held_for_others"
+    """A job alone would find room, but on machines that are kept for a gang that has waited for longer."""
     NO_ANSWER = "no_answer"
-    """No region answered at all."""
+    """No region answered at all, or one did not that may hold the data which all others lack."""
 
 
 _PERMANENCE = tuple(Reason)
 
 FOR_WANT_OF_ROOM = (Reason.NO_ROOM, Reason.KNOWN_TO_FAIL)
 """One reason for whatever waits: which of them it is depends on what else was asked for before."""
+
+NO_HARDWARE = (Reason.REGION_NOT_ALLOWED, Reason.NO_SUCH_GPU_MODEL, Reason.TASK_TOO_LARGE, Reason.TOO_MANY_TASKS)
+"""Of regions that could not host the workload even if nothing ran there; never of a plan that failed."""
 
 
 class Quantity(StrEnum):
@@ -123,6 +128,11 @@ def closest(diagnoses: Iterable[Diagnosis]) -> Diagnosis | None:
     The most passing reason counts first, then the smallest part that is missing, then the name of the region.
     """
     return min(diagnoses, key=distance, default=None)
+
+
+def is_nearer(reason: Reason, other: Reason) -> bool:
+    """Whether a region that says `reason` is nearer to running the workload than one that says `other`."""
+    return _PERMANENCE.index(reason) > _PERMANENCE.index(other)
 
 
 def distance(diagnosis: Diagnosis) -> tuple[int, float, str, str]:

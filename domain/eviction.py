@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from domain.rank import Standing
@@ -28,9 +29,23 @@ NEVER_S = math.inf
 HOUR_S = 3600.0
 
 
+class VictimChoice(StrEnum):
+    """Which of the attempts of one standing leave for a newcomer, where not all of them must."""
+
+    PUBLISHED = "published"
+    """The longest-running first until what they hold suffices; of those the largest, so that the fewest leave (MAST §4.3)."""
+    LEAST_WORK_DESTROYED = "least_work_destroyed"
+    """Those of which the least work is lost: see `domain.work_destroyed`; then the fewest, then the longest-running."""
+
+
+DEFAULT_RESTART_COST_S = 60.0
+LEAST_RESTART_COST_S = 0.001
+MOST_RESTART_COST_S = 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionRule:
-    """How far evictions are bounded. The defaults bound nothing but the standing."""
+    """How far evictions are bounded, and whom they hit. The defaults bound nothing but the standing."""
 
     minimum_run_time_s: float = 0.0
     """An attempt is not evicted before it has run so long; one that has not started, so long after its dispatch."""
@@ -38,6 +53,10 @@ class EvictionRule:
     """A workload is evicted at most so often within any hour; None: as often as others need its place."""
     spares_guaranteed: bool = False
     """True: a newcomer that is not guaranteed (over its quota) never evicts an attempt that is, whatever their standings."""
+    victims: VictimChoice = VictimChoice.PUBLISHED
+    restart_cost_s: float = DEFAULT_RESTART_COST_S
+    """What it costs an attempt to be evicted and start again, besides the work since its last checkpoint; all its GPUs
+    stand idle for so long."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.minimum_run_time_s < math.inf:
@@ -45,6 +64,16 @@ class EvictionRule:
         limit = self.evictions_per_workload_and_hour
         if limit is not None and limit < 0:
             raise ValueError(f"evictions_per_workload_and_hour must be 0 or more, not {limit}")
+        if not LEAST_RESTART_COST_S <= self.restart_cost_s <= MOST_RESTART_COST_S:
+            raise ValueError(
+                f"restart_cost_s must be from {LEAST_RESTART_COST_S} to {MOST_RESTART_COST_S:g}, not {self.restart_cost_s}:"
+                " no eviction is free"
+            )
+
+    @property
+    def spares_work(self) -> bool:
+        """Whether the work that evictions destroy decides between victims of one standing."""
+        return self.victims is VictimChoice.LEAST_WORK_DESTROYED
 
     @property
     def waits_for_time(self) -> bool:

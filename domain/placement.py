@@ -11,6 +11,7 @@ from domain.eviction import ALWAYS_S
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, TenantId, WorkloadId
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
+from domain.work_destroyed import unsaved_s, work_destroyed, work_weight
 from domain.workload import BaseTasksOfJobs
 
 
@@ -102,6 +103,27 @@ class Holding(NamedTuple):
     """Of its elastic jobs."""
     tenant: TenantId = NO_TENANT
     """Whose it is: what its tenant has beyond its fair share of opportunistic use leaves first (HiveD §3.3)."""
+    saved_s: float | None = None
+    """Since when its work would be lost: its last checkpoint or its start; None: since `started_s`."""
+    checkpoint_interval_s: float = 0.0
+    """It has saved its work every so many seconds since then without anybody being told; 0: it has not."""
+    whole_weight: int = 0
+    """Of all its tasks (`domain.work_destroyed.work_weight`), where these placements are a part of them; 0: these are all."""
+
+    @property
+    def weight(self) -> int:
+        """How much it weighs when it is evicted, which it always is as a whole."""
+        return self.whole_weight or work_weight(self.placements)
+
+    @property
+    def unsaved_since_s(self) -> float:
+        """When it last saved its work, as far as that is known."""
+        return self.started_s if self.saved_s is None else self.saved_s
+
+    def work_destroyed(self, restart_cost_s: float, now: float) -> int:
+        """The units of work that its eviction would destroy now."""
+        lost_s = unsaved_s(self.unsaved_since_s, self.checkpoint_interval_s, now)
+        return work_destroyed(self.weight, lost_s, restart_cost_s)
 
     @property
     def flexible(self) -> tuple[TaskPlacement, ...]:
@@ -113,6 +135,7 @@ class Holding(NamedTuple):
 
 
 NONE_BY_PRIORITY = (0,) * (LOWEST_PRIORITY + 1)
+NO_WORK_DESTROYED = (0.0,) * (LOWEST_PRIORITY + 1)
 
 
 class Score(NamedTuple):
@@ -123,6 +146,9 @@ class Score(NamedTuple):
 
     reclaim_class: int = 0
     """0 evicts nothing, 1 scales in only, 2 preempts."""
+    work_destroyed_by_priority: tuple[float, ...] = NO_WORK_DESTROYED
+    """GPU-seconds of work that the evictions destroy, by the priority of the victims from 0 on: of lower priorities first,
+    then less. All 0 under a rule that does not go by it (`domain.eviction.VictimChoice`)."""
     preempted_by_priority: tuple[int, ...] = NONE_BY_PRIORITY
     """Workloads evicted, counted by their priority from 0 on: lower priorities first, then fewer."""
     preempted_running_s: float = 0.0
@@ -140,6 +166,9 @@ class Score(NamedTuple):
         """The score of both together."""
         return Score(
             max(self.reclaim_class, other.reclaim_class),
+            tuple(
+                a + b for a, b in zip(self.work_destroyed_by_priority, other.work_destroyed_by_priority, strict=True)
+            ),
             tuple(a + b for a, b in zip(self.preempted_by_priority, other.preempted_by_priority, strict=True)),
             self.preempted_running_s + other.preempted_running_s,
             self.spread + other.spread,

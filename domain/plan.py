@@ -94,6 +94,8 @@ class Migrate(NamedTuple):
 
     attempt: AttemptKey
     placements: tuple[TaskPlacement, ...]
+    room_for: WorkloadId | None = None
+    """The workload that waits for the place that it leaves; None: it moves for its own sake."""
 
 
 class Reclaim(NamedTuple):

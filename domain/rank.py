@@ -14,6 +14,21 @@ class Standing(NamedTuple):
     level: int
 
 
+OVER_QUOTA_LEVELS = 2**14
+"""From this level on over-quota workloads stand where a tenant has a quota at the lowest priority: so they stand worse than all
+that are within quota there, go after them and may be evicted for them, whatever levels policies give to either."""
+
+
+def over_quota_part(level: int) -> int:
+    """What of a level says that it is an over-quota one's: OVER_QUOTA_LEVELS or 0. The rest is the policy's."""
+    return level // OVER_QUOTA_LEVELS * OVER_QUOTA_LEVELS
+
+
+def policy_level(level: int) -> int:
+    """What of a level the policy gave, the part that users know."""
+    return level % OVER_QUOTA_LEVELS
+
+
 class QueuePosition(NamedTuple):
     """A workload's full place in the queue, as the scan pass decided it."""
 

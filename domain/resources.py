@@ -90,7 +90,7 @@ class ResourceVector:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may use at the same time with its own priority: GPUs by model, and CPUs.
+    """What a tenant may use at the same time at one priority: GPUs by model, and CPUs.
 
     The bucket `any` holds every model that has no bucket of its own, and requests for any model.
     `cpus` None means CPUs are not limited.

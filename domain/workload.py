@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -41,6 +42,11 @@ class Emulated:
     checkpoint_interval_s: float = 0.0
 
 
+def least_often(intervals_s: Sequence[float]) -> float:
+    """After how many seconds all have saved again that save at these intervals; 0, if one of them never does."""
+    return max(intervals_s, default=0.0) if all(interval_s > 0.0 for interval_s in intervals_s) else 0.0
+
+
 EntryPoint = Command | PythonCallable | Emulated
 
 
@@ -65,6 +71,8 @@ class JobSpecification:
     partly taken come before idle ones (Tiresias §3.3.2)."""
     scaling: tuple[ScalingPoint, ...] = ()
     """What it says of its speed by the number of its tasks (Lyra §8); empty: nothing."""
+    across_clusters: bool = False
+    """Whether its tasks may be in several clusters of the region where no single one has room (beyond MAST §4.6)."""
 
     def scaling_or(self, otherwise: Scaling) -> Scaling:
         """How its speed grows with its tasks: as it says itself, else like that."""
@@ -109,7 +117,10 @@ DEFAULT_STOP_GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpecification:
-    """Everything the user said. `regions` empty means anywhere; `stop_grace_s` is the time to save a checkpoint."""
+    """Everything the user said. `regions` empty means anywhere; `stop_grace_s` is the time to save a checkpoint.
+
+    `priority` None: that of its tenant. It counts while the workload is within its tenant's quota at that priority.
+    """
 
     name: str
     tenant: TenantId
@@ -119,6 +130,7 @@ class WorkloadSpecification:
     labels: tuple[tuple[str, str], ...] = ()
     retry: RetryPolicy = RetryPolicy()
     stop_grace_s: float = DEFAULT_STOP_GRACE_S
+    priority: int | None = None
 
     @property
     def demand(self) -> ResourceVector:
@@ -144,6 +156,17 @@ class WorkloadSpecification:
     def base_tasks(self) -> BaseTasksOfJobs:
         """Of the elastic jobs."""
         return tuple([(job.name, job.tasks) for job in self.jobs if job.max_tasks > job.tasks])
+
+    @property
+    def checkpoint_interval_s(self) -> float:
+        """After so many seconds of work an emulated attempt of it has saved all its jobs again, without anybody being told:
+        as often as the job that saves least often. 0: not before it stops, or it is not emulated."""
+        return least_often(
+            [
+                job.entry_point.checkpoint_interval_s if isinstance(job.entry_point, Emulated) else 0.0
+                for job in self.jobs
+            ]
+        )
 
     @property
     def emulated(self) -> bool:

@@ -11,6 +11,7 @@ from domain.identifiers import VirtualClusterId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import LossCause
 from domain.plan import TaskName
+from domain.reservation import Reservation, ReservationEnd
 from domain.workload import TableInput, WorkloadSpecification, emulated_work_s
 from formats.trace_workload import model_of
 
@@ -24,6 +25,22 @@ def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, J
 def promoted_details(waited_s: float, attained_s: float, attained_gpu_s: float) -> dict[str, JsonValue]:
     """What a `promoted` event says: how long the workload has waited, and what it had attained, which counts no more."""
     return {"waited_s": waited_s, "attained_s": attained_s, "attained_gpu_s": attained_gpu_s}
+
+
+def reserved_details(reservation: Reservation) -> dict[str, JsonValue]:
+    """What a `reserved` event says: what is kept, for how many GPUs, and when the gang is expected to start."""
+    return {
+        "clusters": [*map(str, reservation.clusters)],
+        "machines": [*map(str, reservation.machines)],
+        "gpus": reservation.gpus,
+        "expected_start_s": reservation.expected_start_s,
+        "expires_s": reservation.expires_s,
+    }
+
+
+def reservation_ended_details(reason: ReservationEnd) -> dict[str, JsonValue]:
+    """What a `reservation_ended` event says."""
+    return {"reason": reason.value}
 
 
 def loss_details(cause: LossCause | None, lost: Sequence[TaskName]) -> dict[str, JsonValue]:
@@ -51,6 +68,7 @@ def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonVal
         "work_s": work_s,
         "emulated": work_s is not None,
         **({"model": model} if (model := model_of(specification)) else {}),
+        **({"asked_priority": specification.priority} if specification.priority is not None else {}),
     }
 
 
@@ -65,6 +83,7 @@ def jobs_details(specification: WorkloadSpecification) -> list[JsonValue]:
             "gpu_model": job.resources.gpu_model,
             "cpus": job.resources.cpus,
             "memory_gib": job.resources.memory_gib,
+            **({"across_clusters": True} if job.across_clusters else {}),
         }
         for job in specification.jobs
     ]

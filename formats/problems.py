@@ -45,6 +45,12 @@ def in_quotes(value: object, longest: int = 60) -> str:
     return shown if len(shown) <= longest + 20 else f"{shown[:longest]}..."
 
 
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The first of the names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def suggestion(name: str, known: Collection[str], what: str) -> str:
     """The half-sentence that helps with an unknown name: what was probably meant, else what there is."""
     close = difflib.get_close_matches(name[:128], sorted(known), n=3, cutoff=0.6)
@@ -52,6 +58,4 @@ def suggestion(name: str, known: Collection[str], what: str) -> str:
         return f"did you mean {' or '.join(close)}?"
     if not known:
         return f"there is no {what} at all"
-    listed = sorted(known)
-    more = f" and {len(listed) - 10} more" if len(listed) > 10 else ""
-    return f"known: {', '.join(listed[:10])}{more}"
+    return f"known: {listed(sorted(known), 10)}"

@@ -6,18 +6,26 @@ What the sections mean together, and which names of policies there are, is check
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from domain.eviction import DEFAULT_RULE, EvictionRule
+from domain.compaction import CompactionRule
+from domain.eviction import (
+    DEFAULT_RESTART_COST_S,
+    DEFAULT_RULE,
+    LEAST_RESTART_COST_S,
+    MOST_RESTART_COST_S,
+    EvictionRule,
+    VictimChoice,
+)
+from domain.reservation import ReservationLimits, ReservationRule
 from domain.service_scope import DistributionScope
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError
-from formats.schema import Name, Schema, SchemaModel, parse_schema
+from formats.schema import Name, Schema, SchemaModel, parse_schema, whole_number_keys
 from formats.text_stream import read_text
 from formats.yaml_document import load_documents
 
@@ -27,7 +35,6 @@ NO_TUNING = "none"
 NO_ELASTIC = "none"
 AUTO = "auto"
 LEARNT: Literal["learnt"] = "learnt"
-_is_digit = re.compile("[0-9]", re.ASCII).fullmatch
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 
@@ -83,10 +90,84 @@ class EvictionSection(Schema):
     """A workload is evicted at most so often within any hour; null: as often as others need its place."""
     spares_guaranteed: bool = False
     """True: a workload over its tenant's quota never evicts an attempt that was within quota when it was dispatched."""
+    victims: Annotated[VictimChoice, Field(strict=False)] = VictimChoice.LEAST_WORK_DESTROYED
+    """Which attempts of one standing leave: those of which the least work is lost, or as MAST has published it."""
+    restart_cost_s: Annotated[float, Field(ge=LEAST_RESTART_COST_S, le=MOST_RESTART_COST_S)] = DEFAULT_RESTART_COST_S
+    """What an eviction costs besides the work since the last checkpoint: for so long all GPUs of the attempt stand idle."""
 
     def rule(self, otherwise: EvictionRule = DEFAULT_RULE) -> EvictionRule:
         """As the core wants it; what the section does not set is as in `otherwise`."""
         return dataclasses.replace(otherwise, **{name: getattr(self, name) for name in self.model_fields_set})
+
+
+class CompactionSection(Schema):
+    """Whether small attempts migrate off nearly empty machines so that waiting gangs find whole ones."""
+
+    enabled: bool = False
+    most_gpus: Annotated[int, Field(ge=1, le=64)] = 4
+    """An attempt of more is never moved."""
+    gangs_at_once: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """For so many gangs room is made in a region at a time."""
+    moves_per_workload_and_hour: Annotated[int, Field(ge=1, le=1_000)] = 1
+    checkpoint_within_s: Annotated[float, Field(ge=0, le=1e9)] = 1800.0
+    """What has no checkpoint that is younger is not moved."""
+    restart_s: Annotated[float, Field(ge=0, le=1e9)] = 213.0
+    """What a move costs an attempt: weighed against what it starts."""
+    longest_wait_s: Annotated[float, Field(ge=0, le=1e9)] = 3600.0
+    """A gang is taken to wait on for as long as it has waited, but for at most so long."""
+
+    def rule(self) -> CompactionRule | None:
+        """As the core wants it; None: nothing is moved."""
+        return CompactionRule(**self.model_dump(exclude={"enabled"})) if self.enabled else None
+
+
+class ReservationLimitsSection(Schema):
+    """Of the gangs of one priority; what is left out is as for the others."""
+
+    after_s: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    at_most: Annotated[int, Field(ge=0, le=1_000)] | None = None
+
+
+ReservationsOfPriorities = Annotated[
+    dict[Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)], ReservationLimitsSection],
+    BeforeValidator(whole_number_keys),
+]
+
+
+class ReservationsSection(Schema):
+    """Whether machines are kept for large gangs that have waited for too long (EASY backfilling)."""
+
+    enabled: bool = False
+    after_s: Annotated[float, Field(ge=0, le=1e9)] = 3600.0
+    """A gang that has been queued for so long gets a reservation."""
+    at_most: Annotated[int, Field(ge=0, le=1_000)] = 2
+    """So many gangs of a priority have one in a region at a time; 0: none."""
+    priorities: ReservationsOfPriorities = Field(default_factory=dict)
+    """`after_s` and `at_most` of single priorities."""
+    least_gpus: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    """A workload of fewer gets none."""
+    tolerance_s: Annotated[float, Field(ge=0, le=1e9)] = 1800.0
+    """A reservation that is not met so long after its time is made anew."""
+    assumed_run_time_s: Annotated[float, Field(ge=0, le=1e9)] = 86_400.0
+    """What runs without an estimate is taken to run for so long, and what has outlived its estimate for so long from now on."""
+    start_up_s: Annotated[float, Field(ge=0, le=1e9)] = 213.0
+    """From a dispatch to the work: added to what a workload says that it runs."""
+    look_every_s: Annotated[float, Field(gt=0, le=1e9)] = 300.0
+    """So often, on the clock of the service or the run, a region looks at its reservations."""
+
+    def rule(self) -> ReservationRule | None:
+        """As the core wants it; None: nothing is kept for anybody."""
+        if not self.enabled:
+            return None
+        limits = {
+            priority: ReservationLimits(
+                self.after_s if one.after_s is None else one.after_s,
+                self.at_most if one.at_most is None else one.at_most,
+            )
+            for priority, one in sorted(self.priorities.items())
+        }
+        rest = self.model_dump(exclude={"enabled", "after_s", "at_most", "priorities"})
+        return ReservationRule(ReservationLimits(self.after_s, self.at_most), limits, **rest)
 
 
 class PlacementSection(Schema):
@@ -134,18 +215,11 @@ def _yes_or_no(value: object) -> object:
     return value
 
 
-def _whole_number_keys(value: object) -> object:
-    """In JSON, and in quotes, the number of a priority is text."""
-    if not isinstance(value, dict):
-        return value
-    return {int(key) if isinstance(key, str) and _is_digit(key) else key: entry for key, entry in value.items()}
-
-
 Estimates = Annotated[EstimatesSection | None, BeforeValidator(_yes_or_no)]
 Distribution = Annotated[DistributionSection, BeforeValidator(_scope_alone)]
 Priorities = Annotated[
     dict[Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)], PrioritySection],
-    BeforeValidator(_whole_number_keys),
+    BeforeValidator(whole_number_keys),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType, UnionType
 from typing import Annotated, TypeVar, Union, get_args, get_origin
@@ -21,6 +22,16 @@ class Schema(BaseModel):
     """A mapping in a document: no unknown fields, no conversions, no infinities."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+_is_digit = re.compile("[0-9]", re.ASCII).fullmatch
+
+
+def whole_number_keys(value: object) -> object:
+    """A mapping by priority: in JSON, and in quotes, the number of a priority is text."""
+    if not isinstance(value, dict):
+        return value
+    return {int(key) if isinstance(key, str) and _is_digit(key) else key: entry for key, entry in value.items()}
 
 
 Name = Annotated[str, Field(pattern=f"^(?:{IDENTIFIER_PATTERN})$")]

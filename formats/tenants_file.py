@@ -12,7 +12,7 @@ from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
 from domain.resources import Quota
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.problems import FieldProblem, FormatError, suggestion
-from formats.schema import Name, Schema, parse_schema
+from formats.schema import Name, Schema, parse_schema, whole_number_keys
 from formats.text_stream import read_text
 from formats.virtual_clusters import (
     VirtualClusterSchema,
@@ -25,6 +25,8 @@ from formats.yaml_document import dump_document, load_document
 GREATEST_QUOTA_GPUS = 100_000_000
 GREATEST_QUOTA_CPUS = 1e10
 GREATEST_WEIGHT = 1e6
+NUMBERED_FIELDS = ("quotas",)
+"""Mappings by priority: their keys may be whole numbers in YAML."""
 
 
 def _gpus_by_model(value: object) -> object:
@@ -39,16 +41,26 @@ class QuotaSchema(Schema):
     cpus: Annotated[float, Field(ge=0, le=GREATEST_QUOTA_CPUS)] | None = None
 
 
+_Priority = Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
+
+
 class TenantSchema(Schema):
     tenant: Name
-    priority: Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
-    quota: QuotaSchema = QuotaSchema()
+    priority: _Priority
+    quota: QuotaSchema | None = None
+    """At that priority."""
+    quotas: Annotated[dict[_Priority, QuotaSchema], BeforeValidator(whole_number_keys)] = {}
+    """At further priorities; or at all, where `quota` is left out."""
     fair_share_weight: Annotated[float, Field(gt=0, le=GREATEST_WEIGHT)] = 1.0
     virtual_clusters: list[VirtualClusterSchema] = []
 
 
 class TenantsSchema(Schema):
     tenants: list[TenantSchema]
+
+
+class _QuotasSchema(Schema):
+    quotas: Annotated[dict[_Priority, QuotaSchema], BeforeValidator(whole_number_keys)]
 
 
 def read_tenants(path: Path) -> tuple[Tenant, ...]:
@@ -58,7 +70,7 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
 
 def parse_tenants(text: str, source: str = "tenants.yaml") -> tuple[Tenant, ...]:
     """The tenants of a YAML text, in its order; raises FormatError with every problem."""
-    return tenants_from_document(load_document(text, source), source)
+    return tenants_from_document(load_document(text, source, numbered_fields=NUMBERED_FIELDS), source)
 
 
 def tenants_from_document(document: object, source: str = "tenants") -> tuple[Tenant, ...]:
@@ -67,7 +79,10 @@ def tenants_from_document(document: object, source: str = "tenants") -> tuple[Te
     problems = [
         problem
         for index, entry in enumerate(schema.tenants)
-        for problem in virtual_cluster_problems(entry.virtual_clusters, f"tenants[{index}].virtual_clusters")
+        for problem in (
+            *_quota_problems(entry, f"tenants[{index}]"),
+            *virtual_cluster_problems(entry.virtual_clusters, f"tenants[{index}].virtual_clusters"),
+        )
     ]
     if problems:
         raise FormatError(source, problems)
@@ -103,31 +118,66 @@ def check_tenants(tenants: Sequence[Tenant], gpu_models: Collection[str] | None 
             problems.append(FieldProblem(f"tenants[{index}].tenant", description))
         if gpu_models is None:
             continue
-        for model, _ in tenant.quota.gpus:
-            if model != ANY_GPU_MODEL and model not in gpu_models:
-                description = f"no machine has this GPU model; {suggestion(model, gpu_models, 'GPU model')}"
-                problems.append(FieldProblem(f"tenants[{index}].quota.gpus.{model}", description))
+        for priority, quota in tenant.quotas:
+            field = "quota" if priority == tenant.priority else f"quotas.{priority}"
+            for model, _ in quota.gpus:
+                if model != ANY_GPU_MODEL and model not in gpu_models:
+                    description = f"no machine has this GPU model; {suggestion(model, gpu_models, 'GPU model')}"
+                    problems.append(FieldProblem(f"tenants[{index}].{field}.gpus.{model}", description))
     return problems
 
 
+def quotas_document(quotas: Sequence[tuple[int, Quota]]) -> dict[str, object]:
+    """Quotas by priority as a document, with text for keys; `quotas_from_document` gives the same quotas back."""
+    return {str(priority): _quota_document(quota) for priority, quota in quotas}
+
+
+def quotas_from_document(document: object, source: str = "quotas") -> tuple[tuple[int, Quota], ...]:
+    """Quotas by priority, ascending; raises FormatError with every problem."""
+    schema = parse_schema(_QuotasSchema, {"quotas": document}, source)
+    return tuple((priority, _quota(quota)) for priority, quota in sorted(schema.quotas.items()))
+
+
+def _quota_problems(schema: TenantSchema, path: str) -> list[FieldProblem]:
+    if schema.quota is None or schema.priority not in schema.quotas:
+        return []
+    described = f"is the tenant's own priority, whose quota is given as {path}.quota already; keep one of them"
+    return [FieldProblem(f"{path}.quotas.{schema.priority}", described)]
+
+
+def _quota(schema: QuotaSchema) -> Quota:
+    gpus = {GpuModel(model): count for model, count in schema.gpus.items()}
+    return Quota.of(gpus, float(schema.cpus) if schema.cpus is not None else None)
+
+
 def _tenant(schema: TenantSchema) -> Tenant:
-    gpus = {GpuModel(model): count for model, count in schema.quota.gpus.items()}
-    cpus = float(schema.quota.cpus) if schema.quota.cpus is not None else None
-    quota = Quota.of(gpus, cpus)
-    weight, owned = float(schema.fair_share_weight), declared_virtual_clusters(schema.virtual_clusters)
-    return Tenant(TenantId(schema.tenant), schema.priority, quota, weight, owned)
+    own = schema.quota or schema.quotas.get(schema.priority) or QuotaSchema()
+    return Tenant(
+        TenantId(schema.tenant),
+        schema.priority,
+        _quota(own),
+        float(schema.fair_share_weight),
+        declared_virtual_clusters(schema.virtual_clusters),
+        tuple((at, _quota(quota)) for at, quota in sorted(schema.quotas.items()) if at != schema.priority),
+    )
+
+
+def _quota_document(quota: Quota) -> dict[str, object]:
+    document: dict[str, object] = {"gpus": {str(model): count for model, count in quota.gpus}}
+    if quota.cpus is not None:
+        document["cpus"] = quota.cpus
+    return document
 
 
 def _tenant_document(tenant: Tenant) -> dict[str, object]:
-    quota: dict[str, object] = {"gpus": {str(model): count for model, count in tenant.quota.gpus}}
-    if tenant.quota.cpus is not None:
-        quota["cpus"] = tenant.quota.cpus
     document = {
         "tenant": str(tenant.tenant),
         "priority": tenant.priority,
-        "quota": quota,
+        "quota": _quota_document(tenant.quota),
         "fair_share_weight": tenant.fair_share_weight,
     }
+    if tenant.further_quotas:
+        document["quotas"] = quotas_document(tenant.further_quotas)
     if tenant.virtual_clusters:
         document["virtual_clusters"] = virtual_clusters_document(tenant.virtual_clusters)
     return document

@@ -16,6 +16,7 @@ from typing import TextIO, TypeVar
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TableId, TenantId, WorkloadId
 from domain.scaling import ScalingPoint
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from formats.across_clusters_checks import ELASTIC_ACROSS_CLUSTERS
 from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
 from formats.row_report import BadRow, RowReport
 from formats.scaling_curves import curve_cell
@@ -58,6 +59,8 @@ class TraceRow:
     """Largest tensor of its model over the whole model (Tiresias §3.3)."""
     scaling: tuple[ScalingPoint, ...] = ()
     """Its measured speed by the number of its tasks (Lyra §8); empty: in proportion."""
+    across_clusters: bool | None = None
+    """Its tasks may be in several clusters of the region where no single one has room."""
 
 
 COLUMNS = tuple(field.name for field in fields(TraceRow))
@@ -271,6 +274,7 @@ def _parse_row(values: Mapping[str, str], default_tenant: TenantId | None) -> Tr
         region=RegionId(region) if (region := optional("region", name_cell)) is not None else None,
         skew=optional("skew", _skew),
         scaling=optional("scaling", curve_cell) or (),
+        across_clusters=optional("across_clusters", _flag),
     )
     check_row(row)
     return row
@@ -290,6 +294,8 @@ def check_row(row: TraceRow) -> None:
         raise BadCell("tasks", f"is {row.tasks}, by which the {row.gpus} GPUs cannot be divided evenly")
     if row.min_tasks is not None and row.min_tasks > row.tasks:
         raise BadCell("min_tasks", f"is {row.min_tasks}, more than the {row.tasks} tasks asked for")
+    if row.across_clusters and (row.max_tasks or row.tasks) > (row.min_tasks or row.tasks):
+        raise BadCell("across_clusters", ELASTIC_ACROSS_CLUSTERS)
     if row.scaling and (row.max_tasks or row.tasks) <= (row.min_tasks or row.tasks):
         raise BadCell(
             "scaling", "says how fast it is with more tasks, but it has no more; give max_tasks, or leave it out"

@@ -92,6 +92,7 @@ def workload_of_row(
         entry_point=Emulated(row.duration_s * factor, (row.checkpoint_s or 0.0) * factor),
         profile=ModelProfile(row.skew) if row.skew is not None else None,
         scaling=row.scaling,
+        across_clusters=row.across_clusters is True,
     )
     return WorkloadSpecification(
         name=str(row.workload_id),

@@ -63,6 +63,7 @@ class _OwnerSchema(Schema):
     virtual_clusters: list[VirtualClusterSchema] = []
     priority: object = None
     quota: object = None
+    quotas: object = None
     fair_share_weight: object = None
 
 
@@ -77,7 +78,7 @@ def read_virtual_clusters(path: Path) -> Declarations:
 
 def parse_virtual_clusters(text: str, source: str = "virtual clusters") -> Declarations:
     """The same of a YAML text; raises FormatError with every problem."""
-    schema = parse_schema(_OwnersSchema, load_document(text, source), source)
+    schema = parse_schema(_OwnersSchema, load_document(text, source, numbered_fields=("quotas",)), source)
     problems: list[FieldProblem] = []
     owners: dict[TenantId, tuple[DeclaredVirtualCluster, ...]] = {}
     for index, owner in enumerate(schema.tenants):

@@ -18,10 +18,8 @@ from domain.identifiers import IDENTIFIER_PATTERN
 from domain.warehouse import CopyAges, Namespaces, Partitions, Regions, Tables, WarehouseCatalog
 from formats.problems import FieldProblem, FormatError, in_quotes
 from formats.warehouse_columns import SHOWN_ROWS, Column, ColumnFile, LateNames, read_columns
-from formats.warehouse_folder import read_warehouse, write_warehouse
+from formats.warehouse_folder import GREATEST_BYTES, read_warehouse, write_warehouse
 
-GREATEST_BYTES = 2**62
-"""Of anything: so that sums of two still fit into what counts them."""
 MOST_DISASTER_COPIES = 10
 _NO_PATH = r"/\.{0,2}(/|$)"
 """In a name: where tables are files it would lead out of the folder of its region, or nowhere."""
@@ -76,7 +74,7 @@ def read_catalog_folder(folder: Path) -> WarehouseCatalog:
 
 def write_catalog_folder(folder: Path, catalog: WarehouseCatalog) -> None:
     """Writes all files (Parquet) into the folder, which is made; the additional ones where they hold anything."""
-    write_warehouse(folder, catalog.warehouse)
+    write_warehouse(folder, catalog.warehouse, beside=_FILES)
     names = names_column(catalog.warehouse.tables.names)
     namespaces, partitions, ages = catalog.namespaces, catalog.partitions, catalog.copy_ages
     regions = pa.array(catalog.warehouse.regions.names, pa.string())

@@ -14,6 +14,7 @@ from domain.affinity import NO_JOB_AFFINITY
 from domain.identifiers import ANY_GPU_MODEL, IDENTIFIER_PATTERN
 from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from domain.workload import (
     Command,
     Emulated,
@@ -23,6 +24,7 @@ from domain.workload import (
     TableInput,
     WorkloadSpecification,
 )
+from formats.across_clusters_checks import check_across_clusters
 from formats.affinity_checks import check_affinity
 from formats.problems import FieldProblem, in_quotes, suggestion
 from formats.scaling_curves import NOT_ELASTIC, check_curve
@@ -66,15 +68,18 @@ def check_workload(
     gpu_models: Collection[str] | None = None,
     tables: Collection[str] | None = None,
     regions: Collection[str] | None = None,
+    owner: Tenant | None = None,
 ) -> tuple[FieldProblem, ...]:
     """Every problem of the workload, in the order of its fields; empty when it is acceptable.
 
     The collections are the names that exist (sets or mappings: they are searched); None where that is not known,
-    as for a file that is read without a fleet. Field paths are those of workload.yaml and of the protos.
+    as for a file that is read without a fleet. `owner` is its tenant, where that is known. Field paths are those of workload.yaml and of the protos.
     """
     problems: list[FieldProblem] = []
     _check_name(specification.name, "name", problems)
     _check_known(specification.tenant, "tenant", tenants, "tenant", problems)
+    if specification.priority is not None:
+        _check_priority(specification.priority, owner, problems)
     _check_jobs(specification.jobs, gpu_models, problems)
     if specification.tables:
         names = [table.table for table in specification.tables]
@@ -90,6 +95,24 @@ def check_workload(
     _check_retry(specification.retry, problems)
     _check_number(specification.stop_grace_s, "stop_grace_s", 0.0, GREATEST_STOP_GRACE_S, problems)
     return tuple(problems)
+
+
+def _check_priority(priority: int, owner: Tenant | None, problems: list[FieldProblem]) -> None:
+    """Asked for may be any priority at which the tenant has a quota, be it an empty one."""
+    if not HIGHEST_PRIORITY <= priority <= LOWEST_PRIORITY:
+        described = f"is {priority}; it must be from {HIGHEST_PRIORITY} (the highest) to {LOWEST_PRIORITY}, or left out"
+        problems.append(FieldProblem("priority", described))
+    elif owner is not None and priority not in owner.priorities:
+        problems.append(FieldProblem("priority", no_quota_at(priority, owner)))
+
+
+def no_quota_at(priority: int, tenant: Tenant) -> str:
+    """Why a workload of this tenant may not ask for that priority."""
+    named = ", ".join(map(str, tenant.priorities))
+    return (
+        f"is {priority}, at which tenant {tenant.tenant} has no quota: it has quotas at {named}; ask for one of these,"
+        f" or for none, which is {tenant.priority}"
+    )
 
 
 def _check_jobs(
@@ -139,6 +162,8 @@ def _check_job(
         _check_profile(job.profile, path + ".profile", problems)
     if job.affinity is not NO_JOB_AFFINITY:
         problems += check_affinity(job, path)
+    if job.across_clusters:
+        problems += check_across_clusters(job, path)
 
 
 def _check_resources(

@@ -60,6 +60,7 @@ class JobSchema(Schema):
     emulated: EmulatedSchema | None = None
     environment: dict[str, str] = {}
     consolidate: bool = False
+    across_clusters: bool = False
     profile: ProfileSchema | None = None
     scaling: Annotated[dict[int, float] | None, BeforeValidator(curve_of_mapping)] = None
     affinity: AffinitySchema | None = None
@@ -94,6 +95,7 @@ class WorkloadSchema(Schema):
     labels: dict[str, str] = {}
     retry: RetrySchema = RetrySchema()
     stop_grace_s: float = DEFAULT_STOP_GRACE_S
+    priority: int | None = None
 
 
 def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadSpecification, ...]:
@@ -137,6 +139,7 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
         labels=tuple(sorted(schema.labels.items())),
         retry=RetryPolicy(schema.retry.max_retries, float(schema.retry.backoff_s), float(schema.retry.backoff_cap_s)),
         stop_grace_s=float(schema.stop_grace_s),
+        priority=schema.priority,
     )
     found = check_workload(specification)
     if found:
@@ -152,10 +155,11 @@ def _table_document(table: TableInput) -> dict[str, object]:
 
 
 def workload_document(specification: WorkloadSpecification) -> dict[str, object]:
-    """The workload as a document with every field; `workload_from_document` gives the same workload back
-    (labels and environment sorted by key).
+    """The workload as a document with every field that it says or that has a default; `workload_from_document` gives the
+    same workload back (labels and environment sorted by key).
     """
-    return {
+    asked: dict[str, object] = {} if specification.priority is None else {"priority": specification.priority}
+    return asked | {
         "name": specification.name,
         "tenant": str(specification.tenant),
         "jobs": [_job_document(job) for job in specification.jobs],
@@ -197,6 +201,7 @@ def _job(schema: JobSchema) -> JobSpecification:
         profile=None if schema.profile is None else _profile(schema.profile),
         scaling=tuple(ScalingPoint(tasks, float(speed)) for tasks, speed in (schema.scaling or {}).items()),
         affinity=affinity_of(schema.affinity, schema.pinned_cell, yields_to_downgrade=schema.yields_to_downgrade),
+        across_clusters=schema.across_clusters,
     )
 
 
@@ -232,6 +237,7 @@ def _job_document(job: JobSpecification) -> dict[str, object]:
         **_entry_point_document(job.entry_point),
         "environment": dict(job.environment),
         "consolidate": job.consolidate,
+        **({"across_clusters": True} if job.across_clusters else {}),
         **({} if job.profile is None else {"profile": _profile_document(job.profile)}),
         **({"scaling": {str(tasks): speed for tasks, speed in job.scaling}} if job.scaling else {}),
         **affinity_documents(job.affinity),

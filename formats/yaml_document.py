@@ -51,9 +51,9 @@ def load_documents(
     return documents
 
 
-def load_document(text: str, source: str) -> object:
-    """The only document of a YAML text; raises FormatError when there is none or more than one."""
-    documents = load_documents(text, source)
+def load_document(text: str, source: str, *, numbered_fields: Collection[str] = ()) -> object:
+    """The only document of a YAML text; raises FormatError when there is none or more than one. See `load_documents`."""
+    documents = load_documents(text, source, numbered_fields=numbered_fields)
     if len(documents) != 1:
         found = "is empty" if not documents else f"has {len(documents)} documents separated by '---'"
         raise FormatError(source, [FieldProblem("", f"{found}; exactly one is expected")])

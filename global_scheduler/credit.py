@@ -7,14 +7,16 @@ What the paper leaves open is decided here:
 
 * Resources used are one number: GPUs, plus CPUs at `gpus_per_cpu`, held on average over the window, divided by
   the tenant's fair-share weight (a tenant of weight 2 is entitled to twice as much).
-* The average over all tenants is the mean per tenant, not the sum: a tenant that used as much as the average has a
-  fair-share term of 0, whatever the number of tenants. (With the sum, 500 tenants would all have about 1.)
+* What all tenants used is their sum, as the expression is published: the ratio is the tenant's share of all use.
+  `FairShare.RATIO_TO_MEAN` takes the mean per tenant in its place: a tenant that used as much as the average has a
+  fair-share term of 0, whatever the number of tenants. (With the sum, 500 tenants all have about the whole weight.)
 * The mean is over the tenants that have a quota or used something. Counting those with a quota even when they are idle
   keeps credit continuous: nothing jumps when an idle tenant starts its first small job. Guests without quota and
   without usage do not count, so that listing them costs the others nothing.
 * No tenant used anything: the term is `w_fair_share` for all, as it is for a tenant that used nothing.
 * Age and the usage ratio are quantised, so that most credits are the same in the next pass and need not be written
-  again. Two workloads of a tenant within one quantum of age have equal credit, and the submit time orders
+  again; the ratio to the mean is, from which the share of all follows: a quantum of the share itself would make the
+  shares of hundreds of tenants equal. Two workloads of a tenant within one quantum of age have equal credit, and the submit time orders
   them: the very order that their ages would have given.
 
 Invariant: within a tenant, credit never grows with a later submit time. The quota pass relies on it.
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +34,15 @@ from numpy.typing import NDArray
 from kernels.compiled import compiled_beside_others
 
 _SECONDS_PER_HOUR = 3600.0
+
+
+class FairShare(StrEnum):
+    """What a tenant's use is compared with in Expression 11."""
+
+    SHARE_OF_ALL = "share_of_all"
+    """With what all tenants used together, as published: the ratio is from 0 to 1."""
+    RATIO_TO_MEAN = "ratio_to_mean"
+    """With what a tenant used on average: the ratio is 1 for it, and has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,8 @@ class CreditSettings:
     """C_age_cap."""
     fairness_weight: float = 6.0
     """w_fair_share."""
+    fair_share: FairShare = FairShare.SHARE_OF_ALL
+    """What all_tenants.resource_used is."""
     usage_window_s: float = 24.0 * _SECONDS_PER_HOUR
     """The window of window_avg: the usage is averaged over these last seconds."""
     gpus_per_cpu: float = 0.01
@@ -50,7 +64,7 @@ class CreditSettings:
     age_resolution_s: float = 60.0
     """The quantum of age; 0: exact."""
     fair_share_resolution: float = 0.01
-    """The quantum of the ratio in Expression 11; 0: exact."""
+    """The quantum of the ratio to the mean use in Expression 11; 0: exact."""
 
     def __post_init__(self) -> None:
         for name in ("age_weight_per_s", "age_cap_s", "fairness_weight", "gpus_per_cpu", "age_resolution_s"):
@@ -78,6 +92,8 @@ def fair_share_terms(
     ratio = weighted_use / average if average > 0.0 else np.zeros_like(weighted_use)
     if settings.fair_share_resolution > 0.0:
         ratio = np.rint(ratio / settings.fair_share_resolution) * settings.fair_share_resolution
+    if settings.fair_share is FairShare.SHARE_OF_ALL and counted.size:
+        ratio = ratio / counted.size
     terms: NDArray[np.float64] = settings.fairness_weight * (1.0 - ratio)
     return terms
 

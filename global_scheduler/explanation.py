@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from domain.identifiers import ANY_GPU_MODEL
+from domain.tenant import CPU_BUCKET, UNLIMITED, in_words
 from global_scheduler.quota_pass import NOTHING_EXCEEDED, charged
 from global_scheduler.scan_plan import ScanPlan
-from global_scheduler.scan_view import CPUS_BUCKET, UNLIMITED, ScanView
+from global_scheduler.scan_view import ScanView
 
 
 def explain_entry(view: ScanView, plan: ScanPlan, entry: int) -> str:
@@ -28,10 +29,12 @@ def explain_entry(view: ScanView, plan: ScanPlan, entry: int) -> str:
             for bucket, amount in demand.items()
         )
         return f"{workload} is within quota: with it tenant {name} uses {uses}."
+    asked = f"{workload} is over-quota: it asks for {_amount(view, exceeded, demand[exceeded])}, but"
+    if not quota[exceeded]:
+        return f"{asked} tenant {name} has no quota of them."
     left = max(0, int(quota[exceeded] - running[exceeded] - queued[exceeded]))
     return (
-        f"{workload} is over-quota: it asks for {_amount(view, exceeded, demand[exceeded])}, but of "
-        f"tenant {name}'s {_number(view, exceeded, int(quota[exceeded]))}, "
+        f"{asked} of tenant {name}'s {_number(view, exceeded, int(quota[exceeded]))}, "
         f"{_number(view, exceeded, int(running[exceeded]))} are used by running workloads and "
         f"{_number(view, exceeded, int(queued[exceeded]))} by those ahead of it in the queue, which leaves "
         f"{_number(view, exceeded, left)}."
@@ -40,14 +43,14 @@ def explain_entry(view: ScanView, plan: ScanPlan, entry: int) -> str:
 
 def _number(view: ScanView, bucket: int, amount: int) -> str:
     """GPUs as they are, thousandths of a CPU as CPUs."""
-    return f"{amount / 1000:g}" if view.buckets[bucket] == CPUS_BUCKET else str(amount)
+    return f"{amount / 1000:g}" if in_words(view.buckets[bucket])[0] == CPU_BUCKET else str(amount)
 
 
 def _amount(view: ScanView, bucket: int, amount: int) -> str:
-    name = view.buckets[bucket]
-    if name == CPUS_BUCKET:
-        return f"{_number(view, bucket, amount)} CPUs"
-    return f"{amount} GPUs" if name == ANY_GPU_MODEL else f"{amount} {name} GPUs"
+    name, at_priority = in_words(view.buckets[bucket])
+    if name == CPU_BUCKET:
+        return f"{_number(view, bucket, amount)} CPUs{at_priority}"
+    return f"{amount} GPUs{at_priority}" if name == ANY_GPU_MODEL else f"{amount} {name} GPUs{at_priority}"
 
 
 def _quota(view: ScanView, bucket: int, amount: int) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from domain.identifiers import AttemptNumber
 from domain.placement import AttemptKey
-from domain.rank import Standing
+from domain.rank import OVER_QUOTA_LEVELS, Standing
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.assignment import running_levels
 from global_scheduler.scan_plan import Reclassification
@@ -39,7 +39,9 @@ def level_changes(running: RunningRows, rules: Sequence[QueueRule], now: float) 
     stays = ~np.asarray(running.leaving, np.bool_) & ~np.isnan(known.started_s)
     assigned = running_levels([rule.levels for rule in rules], priority[stays], PolicyView(known.rows(stays), now))
     rows = np.flatnonzero(stays)
-    moved = np.flatnonzero(assigned.level != before[rows])
+    # Whether what is over quota stands below the rest, passes alone decide.
+    level_then = assigned.level + before[rows] // OVER_QUOTA_LEVELS * OVER_QUOTA_LEVELS
+    moved = np.flatnonzero(level_then != before[rows])
     attempts = np.asarray(running.attempts, np.int32)
     changes = [
         Reclassification(
@@ -50,6 +52,6 @@ def level_changes(running: RunningRows, rules: Sequence[QueueRule], now: float) 
             was_standing=Standing(int(priority[row]), int(before[row])),
             row=row,
         )
-        for row, level in zip(rows[moved].tolist(), assigned.level[moved].tolist(), strict=True)
+        for row, level in zip(rows[moved].tolist(), level_then[moved].tolist(), strict=True)
     ]
     return LevelChanges(tuple(changes), assigned.next_change_s if len(rows) else math.inf)

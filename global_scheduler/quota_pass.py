@@ -2,6 +2,8 @@
 
 What the paper leaves open is decided here:
 
+* A tenant may have quotas at several priorities (§2). A workload is charged to the one at the priority that it asks for, or
+  else to that at its tenant's own, and to no other: each quota has buckets of its own.
 * Quota is charged by bucket: GPUs by model (domain.resources.Quota.bucket) and CPUs. Only explicit CPU requests are
   charged; a proportional share comes with its GPUs. Flexible tasks beyond the base tasks are not charged.
   A demand of zero on a bucket always fits, even when the bucket is over-full.
@@ -15,7 +17,7 @@ What the paper leaves open is decided here:
 Tenants do not share quota, and within a tenant credit never grows with a later submit time (credit.py). So
 visiting the entries by (submit time, id) visits each tenant's in credit order, and the pass needs no sort.
 
-Invariant (I4): within-quota use of a tenant, live attempts and queued workloads together, never exceeds its quota.
+Invariant (I4): within-quota use of a tenant at a priority, live attempts and queued workloads together, never exceeds its quota there.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class QuotaPass:
     running_within_quota: NDArray[np.bool_]
     """By live attempt, after re-classification."""
     running_priority: NDArray[np.int8]
-    """By live attempt: its tenant's within quota, over quota the lowest."""
+    """By live attempt: that of its quota within it, beyond it the lowest."""
     running_use: NDArray[np.int64]
     """[tenant, bucket]: within-quota use of the live attempts, after re-classification."""
     pending_within_quota: NDArray[np.bool_]
@@ -57,15 +59,16 @@ def quota_pass(tenants: TenantColumns, running: RunningColumns, pending: Pending
     exceeded = np.empty(len(pending), np.int16)
     pending_within, pending_priority = np.empty(len(pending), np.bool_), np.empty(len(pending), np.int8)
     _classify(
-        tenants.priority,
         tenants.quota,
         running.tenant,
+        running.quota_priority,
         running.within_quota,
         running.leaving,
         running.demand.offsets,
         running.demand.bucket,
         running.demand.amount,
         pending.tenant,
+        pending.quota_priority,
         pending.demand.offsets,
         pending.demand.bucket,
         pending.demand.amount,
@@ -174,15 +177,16 @@ def _admit(
 
 @compiled_beside_others
 def _classify(
-    tenant_priority: NDArray[np.int8],
     quota: NDArray[np.int64],
     running_tenant: NDArray[np.int32],
+    running_quota_priority: NDArray[np.int8],
     within_before: NDArray[np.bool_],
     leaving: NDArray[np.bool_],
     running_offsets: NDArray[np.int64],
     running_bucket: NDArray[np.int16],
     running_amount: NDArray[np.int64],
     pending_tenant: NDArray[np.int32],
+    pending_quota_priority: NDArray[np.int8],
     pending_offsets: NDArray[np.int64],
     pending_bucket: NDArray[np.int16],
     pending_amount: NDArray[np.int64],
@@ -200,8 +204,8 @@ def _classify(
     _reclassify(running_tenant, leaving, running_offsets, running_bucket, running_amount, quota, use, within)
     running_use[:] = use
     for row in range(within.size):
-        running_priority[row] = tenant_priority[running_tenant[row]] if within[row] else LOWEST_PRIORITY
+        running_priority[row] = running_quota_priority[row] if within[row] else LOWEST_PRIORITY
     _admit(pending_tenant, pending_offsets, pending_bucket, pending_amount, quota, use, exceeded)
     for row in range(exceeded.size):
         fits[row] = exceeded[row] == NOTHING_EXCEEDED
-        pending_priority[row] = tenant_priority[pending_tenant[row]] if fits[row] else LOWEST_PRIORITY
+        pending_priority[row] = pending_quota_priority[row] if fits[row] else LOWEST_PRIORITY

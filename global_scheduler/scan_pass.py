@@ -17,7 +17,7 @@ from domain.placement import AttemptKey
 from domain.rank import Standing
 from global_scheduler.credit import credits_of, fair_share_terms
 from global_scheduler.knowledge import PolicyView
-from global_scheduler.levels.assignment import queued_levels, running_levels
+from global_scheduler.levels.assignment import below_within_quota, queued_levels, running_levels
 from global_scheduler.opportunistic_order import max_min_credits
 from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
@@ -55,12 +55,13 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         queue = replace(queue, known=with_promoted(pending.known, promoted))
     level = queued_levels(level_policies, priority, queue)
     running_level = running_levels(level_policies, running_priority, PolicyView(running.known, now, running.oracle))
+    if view.has_lowest_quota:
+        level = below_within_quota(level, quota.pending_within_quota)
+        running_level = running_level.below_within_quota(quota.running_within_quota)
 
     # 5. The order.
-    if view.packing is None:
-        credit = ordering_credits(queue, priority, [rule.ordering for rule in rules])
-    else:
-        credit = view.packing.copy()
+    rated = view.packing
+    credit = ordering_credits(queue, priority, [rule.ordering for rule in rules]) if rated is None else rated.copy()
     if view.shares_opportunistic:
         credit = max_min_credits(view, quota.running_within_quota, quota.pending_within_quota, level, credit)
     order = total_order(priority, level, credit)

@@ -17,19 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.identifiers import TenantId, WorkloadId
-from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, UNLIMITED
 from global_scheduler.knowledge import KnownColumns, OracleWork
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.service_history import ServiceHistory
 
-CPUS_BUCKET = "cpus"
-"""The quota bucket of explicit CPU requests, in thousandths of a CPU; all other buckets count GPUs."""
-
-UNLIMITED = 2**60
-"""The quota of a bucket without limit."""
-
 NOT_RANKED = -1
 """The stored priority of an entry that no pass has seen yet."""
+
+NONE_ASKED = -1
+"""Of a workload that asks for no priority: it has that of its tenant."""
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Name = TypeVar("_Name", str, tuple[str, int])
@@ -40,7 +37,6 @@ class TenantColumns:
     """Tenants, sorted by id."""
 
     ids: tuple[TenantId, ...]
-    priority: NDArray[np.int8]
     quota: NDArray[np.int64]
     """[tenant, bucket]: GPUs, or thousandths of a CPU. A bucket that the tenant does not have is 0."""
     fair_share_weight: NDArray[np.float64]
@@ -52,13 +48,12 @@ class TenantColumns:
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
-        _settle(self, len(self.ids), ("priority", "fair_share_weight", "used_gpus", "used_cpus"))
+        _settle(self, len(self.ids), ("fair_share_weight", "used_gpus", "used_cpus"))
         if self.quota.ndim != 2 or len(self.quota) != len(self.ids):
             raise ValueError("quota must have one row per tenant")
         object.__setattr__(self, "quota", _read_only(self.quota))
         if any(a >= b for a, b in zip(self.ids, self.ids[1:], strict=False)):
             raise ValueError("tenants must be sorted by id, each named once")
-        _require_within("tenant priorities", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
         if not ((self.fair_share_weight > 0.0) & np.isfinite(self.fair_share_weight)).all():
             raise ValueError("fair-share weights must be finite and more than 0")
         for used in (self.used_gpus, self.used_cpus):
@@ -127,6 +122,8 @@ class PendingColumns:
     workloads: Sequence[WorkloadId]
     tenant: NDArray[np.int32]
     """Position in TenantColumns."""
+    quota_priority: NDArray[np.int8]
+    """At which it is within quota: that of the quota that it is charged to."""
     submitted_s: NDArray[np.float64]
     demand: DemandColumns
     stored: StoredTuples
@@ -138,7 +135,8 @@ class PendingColumns:
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
-        _settle(self, len(self.workloads), ("tenant", "submitted_s"))
+        _settle(self, len(self.workloads), ("tenant", "quota_priority", "submitted_s"))
+        _require_within("priorities of quotas", self.quota_priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
         _require_known(self.known, len(self.workloads))
         if self.demand.rows != len(self.workloads) or len(self.stored.priority) != len(self.workloads):
             raise ValueError("demand and stored tuples must have one row per pending entry")
@@ -158,6 +156,8 @@ class RunningColumns:
     workloads: Sequence[WorkloadId]
     attempt: NDArray[np.int32]
     tenant: NDArray[np.int32]
+    quota_priority: NDArray[np.int8]
+    """At which it is within quota, whether it is or not."""
     started_s: NDArray[np.float64]
     """When it was dispatched or started."""
     priority: NDArray[np.int8]
@@ -174,11 +174,12 @@ class RunningColumns:
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
-        columns = ("attempt", "tenant", "started_s", "priority", "level", "within_quota", "leaving")
+        columns = ("attempt", "tenant", "quota_priority", "started_s", "priority", "level", "within_quota", "leaving")
         _settle(self, len(self.workloads), columns)
         _require_known(self.known, len(self.workloads))
         if self.demand.rows != len(self.workloads):
             raise ValueError("demand must have one row per running attempt")
+        _require_within("priorities of quotas", self.quota_priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
         _require_within("running priorities", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
         if not np.isfinite(self.started_s).all():
             raise ValueError("start times must be finite")
@@ -194,13 +195,15 @@ class ScanView:
     """The snapshot that one scan pass decides on."""
 
     buckets: tuple[str, ...]
-    """Names of the quota buckets: GPU models and `any`, sorted, then CPUS_BUCKET."""
+    """Names of the quota buckets, as `QuotaBuckets` has them."""
     tenants: TenantColumns
     running: RunningColumns
     pending: PendingColumns
     settings: ScanSettings = field(default_factory=ScanSettings)
     service: ServiceHistory | None = None
     """Of completed workloads. None: no policy asks for it."""
+    has_lowest_quota: bool = False
+    """Whether any tenant has a quota at the lowest priority, so that over-quota workloads stand below those within it."""
     shares_opportunistic: bool = False
     """Whether tenants own cells, so that over-quota workloads are ordered by their tenants' shares of the rest."""
     packing: NDArray[np.float64] | None = None

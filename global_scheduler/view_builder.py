@@ -20,6 +20,7 @@ from global_scheduler.knowledge import Estimates, KnownWork
 from global_scheduler.quota_buckets import Demand, QuotaBuckets, millicpus_of
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.scan_view import (
+    NONE_ASKED,
     NOT_RANKED,
     PendingColumns,
     RunningColumns,
@@ -68,6 +69,8 @@ class PendingRows:
     """When the first of its attempts started to work; infinity: none did."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
+    asked_priority: ArrayLike | None = None
+    """The priority that each asks for, or NONE_ASKED; None: none asks for any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +100,8 @@ class RunningRows:
     """None: the settings do not want any."""
     changed_s: ArrayLike | None = None
     """When it was resized or retuned last, or else `working_since_s`; None: that for all."""
+    asked_priority: ArrayLike | None = None
+    """The priority that the workload of each asks for, or NONE_ASKED; None: none asks for any."""
 
 
 def build_scan_view(
@@ -114,7 +119,7 @@ def build_scan_view(
     named twice at one time, and on demands that are negative or beyond all reason.
     """
     listed = sorted(tenants, key=lambda tenant: tenant.tenant)
-    buckets = QuotaBuckets(listed)
+    buckets = QuotaBuckets(listed, _priorities_asked_for(running.asked_priority, pending.asked_priority))
     return ScanView(
         buckets=buckets.names,
         tenants=_tenant_columns(listed, use, buckets),
@@ -122,6 +127,7 @@ def build_scan_view(
         pending=_pending_columns(pending, buckets),
         settings=settings,
         service=service,
+        has_lowest_quota=any(tenant.has_lowest_quota for tenant in listed),
         shares_opportunistic=any(tenant.virtual_clusters for tenant in listed),
     )
 
@@ -132,7 +138,6 @@ def _tenant_columns(
     used = [use.get(tenant.tenant, WindowedUse()) for tenant in tenants]
     return TenantColumns(
         ids=tuple(tenant.tenant for tenant in tenants),
-        priority=np.array([tenant.priority for tenant in tenants], dtype=np.int8),
         quota=buckets.quotas(tenants),
         fair_share_weight=np.array([tenant.fair_share_weight for tenant in tenants], dtype=np.float64),
         used_gpus=np.array([windowed.gpus for windowed in used], dtype=np.float64),
@@ -144,6 +149,8 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
     load = _Loader(rows.workloads)
     tenant = buckets.tenants_of(load.listed("tenants", rows.tenants), rows.workloads)
     submitted_s = load.column("submitted_s", rows.submitted_s, np.float64)
+    quota_priority = buckets.priorities_of(tenant, _asked_in(load, rows.asked_priority))
+    first_column = buckets.first_columns_of(tenant, quota_priority)
     every_row = np.arange(load.count)
     gpus = load.column("gpus", rows.gpus, np.int64)
     more_rows, more_columns, more_amounts = buckets.flattened(load.listed("more_gpus", rows.more_gpus))
@@ -151,9 +158,9 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
         np.concatenate([every_row, every_row, more_rows]),
         np.concatenate(
             [
-                buckets.columns_of(load.listed("gpu_model", rows.gpu_model)),
-                np.full(load.count, buckets.cpus_column),
-                more_columns,
+                first_column + buckets.columns_of(load.listed("gpu_model", rows.gpu_model)),
+                first_column + buckets.cpus_column,
+                first_column[more_rows] + more_columns,
             ]
         ),
         np.concatenate(
@@ -172,6 +179,7 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
     return PendingColumns(
         workloads=_items_in(rows.workloads, order),
         tenant=_in(tenant, order),
+        quota_priority=_in(quota_priority, order),
         submitted_s=_in(submitted_s, order),
         demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
         stored=StoredTuples(
@@ -204,6 +212,7 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
         workloads=_items_in(rows.workloads, order),
         attempt=_in(attempt, order),
         tenant=_in(tenant, order),
+        quota_priority=_in(buckets.priorities_of(tenant, _asked_in(load, rows.asked_priority)), order),
         started_s=_in(started_s, order),
         priority=_in(load.column("priority", rows.priority, np.int8), order),
         level=_in(load.column("level", rows.level, np.int16), order),
@@ -212,6 +221,17 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
         demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
         known=known_of_running(rows, order),
     )
+
+
+def _asked_in(load: _Loader, asked: ArrayLike | None) -> NDArray[np.int8]:
+    if asked is None:
+        return np.full(load.count, NONE_ASKED, np.int8)
+    return load.column("asked_priority", asked, np.int8)
+
+
+def _priorities_asked_for(*columns: ArrayLike | None) -> set[int]:
+    asked = [np.unique(np.asarray(column, np.int8)) for column in columns if column is not None]
+    return {priority for priorities in asked for priority in priorities.tolist()} - {NONE_ASKED}
 
 
 def known_of_running(rows: RunningRows, order: NDArray[np.int64] | None = None) -> KnownWork:

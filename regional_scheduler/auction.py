@@ -9,19 +9,22 @@ placed before; it had placed the earlier lots of the window that it assumed to w
 that it did win, the answer is the one that it would have given one at a time. Before the first lot nothing is assumed,
 so that at least one lot is decided in every round.
 
-Ignores: regions that did not answer by the deadline; they count as having abandoned.
+Ignores: regions that did not answer by the deadline; they count as having abandoned, except that a workload whose data
+one of them may hold does not await data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from domain.diagnosis import Diagnosis, Reason, closest
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition
+from regional_scheduler.refusals.kinds import WorkloadKind
 from regional_scheduler.rounds import (
     Abandoned,
     Answer,
@@ -38,6 +41,8 @@ from regional_scheduler.winner_prediction import expected_winners
 
 FEWEST_LOTS = 4
 """A round puts up so many lots at least, however badly guesses have gone (unless the settings say fewer)."""
+_OF_ONE_WORKLOAD = (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS)
+"""Refusals that say nothing of others that ask for the same."""
 
 
 class WinReason(StrEnum):
@@ -75,7 +80,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingData:
-    """Every region abandoned, and at least one for lack of data alone. `missing_tables`: what which region lacks."""
+    """Every region abandoned, at least one for lack of data alone, and none that may hold it is unheard of. `missing_tables`: what which region lacks."""
 
     lot: Lot
     missing_tables: tuple[tuple[RegionId, tuple[TableId, ...]], ...]
@@ -119,6 +124,11 @@ class RoundOutcome:
     absent: tuple[RegionId, ...]
     guessed: bool
     """Whether any lot of the round had an expected winner."""
+    hopeless: tuple[WorkloadId, ...] = ()
+    """Those without a winner for which no region has room: what else asks for the same finds none either, until
+    capacity is released."""
+    tenants_apart: bool = False
+    """Whether that holds for workloads of the same tenant only."""
 
     def next_window(self, settings: AuctionSettings) -> int:
         """How many lots the next round should put up: as many as the guesses have lately been good for.
@@ -137,21 +147,38 @@ class RoundOutcome:
             if lot.expected_winner is not None
         }
 
+    def hints_of_kinds(self) -> dict[WorkloadKind, tuple[RegionId, ...]]:
+        """The same by kind, in queue order: where the queue is ranked anew, another one of the kind takes the place."""
+        hints: dict[WorkloadKind, tuple[RegionId, ...]] = {}
+        for lot in (*self.carried_over, *self.upcoming):
+            if lot.kind is not None and lot.expected_winner is not None:
+                hints[lot.kind] = (*hints.get(lot.kind, ()), lot.expected_winner)
+        return hints
+
+
+Holders: TypeAlias = Callable[[Lot], Sequence[RegionId]]
+"""The regions that hold every table of a lot and may be heard of, sorted; whether they take part or not."""
+
 
 def close_round(
-    auction_round: Round, responses: Sequence[RegionResponse], now: float, upcoming: Sequence[Lot] = ()
+    auction_round: Round,
+    responses: Sequence[RegionResponse],
+    now: float,
+    upcoming: Sequence[Lot] = (),
+    holders: Holders | None = None,
 ) -> RoundOutcome | NotYet:
     """Decides what can be decided, as soon as all participants have answered or the deadline has passed.
 
     Any region may do it, any number of times: the outcome depends on the arguments alone, and `responses` may come in
-    any order. `upcoming` may name lots that follow behind the window; they only get expected winners. Raises
-    ValueError for a response that does not belong to this round.
+    any order. `upcoming` may name lots that follow behind the window; they only get expected winners. A lot awaits its
+    data only if none of its `holders` is unheard of; without `holders` every absent region may be one. Raises ValueError
+    for a response that does not belong to this round.
     """
     answered = _by_region(auction_round, responses)
     absent = tuple(region for region in auction_round.participants if region not in answered)
     if absent and now < auction_round.deadline_s:
         return NotYet(absent, auction_round.deadline_s)
-    verdicts = _decide_prefix(auction_round.lots, answered, absent)
+    verdicts = _decide_prefix(auction_round.lots, answered, absent, holders)
     undecided = auction_round.lots[len(verdicts) :]
     guessed = any(lot.expected_winner is not None for lot in auction_round.lots)
     if guessed:
@@ -172,7 +199,22 @@ def close_round(
         exhausted=auction_round.reaches_end and not undecided,
         absent=absent,
         guessed=guessed,
+        hopeless=() if absent else tuple(_hopeless(verdicts, answered)),
+        tenants_apart=any(response.tenants_apart for response in answered.values()),
     )
+
+
+def _hopeless(verdicts: Sequence[Verdict], answered: Mapping[RegionId, RegionResponse]) -> Iterator[WorkloadId]:
+    """Whose refusals hold for all that ask for the same: of each region as it is, with what it has won in the round.
+
+    Jobs that fail only together may fit where there is less: see `depends_on_wins`. What is kept for others is open to whoever
+    says that it ends in time, and to whom it is kept for.
+    """
+    for index, verdict in enumerate(verdicts):
+        answers = [response.answers[index] for response in answered.values()]
+        alone = any(isinstance(answer, NoPlan) and answer.reason in _OF_ONE_WORKLOAD for answer in answers)
+        if answers and not isinstance(verdict, Won) and not alone:
+            yield verdict.lot.workload.workload
 
 
 def _reach(decided: int, *, went_through: bool) -> int:
@@ -200,7 +242,10 @@ def _by_region(auction_round: Round, responses: Sequence[RegionResponse]) -> dic
 
 
 def _decide_prefix(
-    lots: Sequence[Lot], answered: Mapping[RegionId, RegionResponse], absent: tuple[RegionId, ...]
+    lots: Sequence[Lot],
+    answered: Mapping[RegionId, RegionResponse],
+    absent: tuple[RegionId, ...],
+    holders: Holders | None,
 ) -> tuple[Verdict, ...]:
     """Verdicts in queue order, up to the first lot to which some region's answer rests on what did not come true."""
     assumed = {region: frozenset(response.assumed_wins) for region, response in answered.items()}
@@ -212,7 +257,7 @@ def _decide_prefix(
         # The lots from here on are put up again, with better guesses.
         if any(region in mistaken and depends_on_wins(answer) for region, answer in answers.items()):
             break
-        verdict = decide_lot(lot, answers, absent)
+        verdict = decide_lot(lot, answers, absent, holders)
         verdicts.append(verdict)
         winner = verdict.winner if isinstance(verdict, Won) else None
         for region in answered:
@@ -227,8 +272,16 @@ def bid_rank(score: Score, region: RegionId) -> tuple[Score, RegionId]:
     return score, region
 
 
-def decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...] = ()) -> Verdict:
-    """Which region wins one lot, given what each region answered and which ones did not; `answers` by name of region."""
+def decide_lot(
+    lot: Lot,
+    answers: Mapping[RegionId, Answer],
+    absent: tuple[RegionId, ...] = (),
+    holders: Holders | None = None,
+) -> Verdict:
+    """Which region wins one lot, given what each region answered and which ones did not; `answers` by name of region.
+
+    `holders` as for `close_round`.
+    """
     bids = [(answer.score, region, answer.summary) for region, answer in answers.items() if isinstance(answer, Bid)]
     bids.sort(key=lambda bid: bid_rank(bid[0], bid[1]))
     if bids:
@@ -250,6 +303,11 @@ def decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[Regio
         if isinstance(answer, Abandoned) and answer.reason is Reason.NO_DATA
     )
     if missing_tables:
+        unheard = [region for region in (absent if holders is None else holders(lot)) if region not in answers]
+        if unheard:
+            who = ", ".join(unheard)
+            sentence = f"{who} may hold the tables of {name} and did not answer: {reasons}."
+            return Waiting(lot, Diagnosis(Reason.NO_ANSWER, unheard[0]), sentence)
         return AwaitingData(
             lot, missing_tables, diagnosis, f"No region that could run {name} has its tables: {reasons}."
         )

@@ -15,8 +15,10 @@ from contextlib import ExitStack
 from data_placement.catalog import Catalog
 from domain.eviction import EvictionRule
 from domain.fleet import Region
+from domain.identifiers import RegionId
 from domain.plan import Plan
-from domain.workload import WorkloadSpecification
+from domain.rank import QueuePosition
+from domain.workload import Workload, WorkloadSpecification
 from regional_scheduler.dispatching import Confirmation, StartWith, confirm_wins, withdraw_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
@@ -48,9 +50,31 @@ class RegionBidder:
         """What the region has no place for."""
 
     @property
+    def region(self) -> RegionId:
+        """For which it answers."""
+        return self._inventory.region
+
+    @property
     def rule(self) -> EvictionRule:
         """How far evictions are bounded in this region."""
         return self._inventory.rule
+
+    @property
+    def releases(self) -> int:
+        """How often capacity was released in the region."""
+        return self._inventory.releases
+
+    @property
+    def tenants_apart(self) -> bool:
+        """Whether the region may have room for one tenant's workload and none for the same of another one."""
+        return bool(self._inventory.in_cells) or self._inventory.has_guarded_mechanisms
+
+    def still_refuses(self, workload: Workload, position: QueuePosition) -> bool:
+        """Whether it is known, without planning, that the region has no place for such a workload, whatever is kept for whom."""
+        if self.abandons(workload.specification) is not None:
+            return True
+        question = self.refusals.question(workload.specification, within_quota=position.within_quota, kept_off=False)
+        return self.refusals.refuses(question, position.standing)
 
     def answer(self, auction_round: Round, now: float) -> RegionResponse:
         """The region's answers to all lots of the round; `now` only says when they were given."""
@@ -78,6 +102,7 @@ class RegionBidder:
             gpus=outline.gpus,
             cpus=outline.cpus,
             idle=outline.idle,
+            tenants_apart=self.tenants_apart,
         )
 
     def plan_alone(self, lot: Lot, now: float) -> Plan | None:

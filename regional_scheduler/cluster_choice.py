@@ -112,7 +112,7 @@ def _best_of_groups(region: RegionCapacity, query: Query, positions: Integers) -
         if not isinstance(found, BestPlace):
             capacities[here] = found
             continue
-        rank = (*rank_of(found.place, query.now_s), found.position)
+        rank = (*rank_of(found.place, query.now_s, region.rule), found.position)
         if best is None or rank < best_rank:
             best, best_rank = found, rank
             # A cluster that needs victims of a better priority loses to this one, so it need not be searched further.
@@ -125,11 +125,13 @@ def _is_perfect(place: Place, query: Query) -> bool:
     return not place.victims and place.spread <= least_spread(query) and place.fragmentation <= 0.0
 
 
-def placements_of(region: RegionCapacity, job: JobSpecification, found: FoundPlace) -> list[TaskPlacement]:
-    """The job's tasks in a place, numbered in machine order."""
+def placements_of(
+    region: RegionCapacity, job: JobSpecification, found: FoundPlace, first_task: int = 0
+) -> list[TaskPlacement]:
+    """The job's tasks in a place, numbered in machine order from the first one on."""
     layout = region.clusters[found.position].layout
     name, cluster, machine_ids = job.name, layout.cluster, layout.machine_ids
     return [
         _placement((name, task, cluster, machine_ids[machine], indices_of(gpu_bits), millicpus, mebibytes))
-        for task, (machine, millicpus, mebibytes, gpu_bits) in enumerate(found.place.tasks.tolist())
+        for task, (machine, millicpus, mebibytes, gpu_bits) in enumerate(found.place.tasks.tolist(), first_task)
     ]

@@ -1,4 +1,4 @@
-"""Whether several jobs fit into an empty region all at once, each in one cluster: an exact search.
+"""Whether several jobs fit into an empty region all at once, each in one cluster unless it may be split: an exact search.
 
 Machines of a shape are alike while they are empty. So a cluster is searched by patterns: how many tasks of each job
 share one machine, and how many machines use that pattern. Patterns that leave room for one more task are never needed.
@@ -11,7 +11,7 @@ Ignores: everything that makes one place better than another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cluster_manager.capacity.machine_shapes import Amounts, MachineShape, tasks_within
@@ -34,6 +34,8 @@ class GangDemand:
 
     tasks: int
     resources: TaskResources
+    split: bool = False
+    """Whether its tasks may be in several of the clusters that take parts."""
 
 
 class SearchGivenUp(Exception):
@@ -55,52 +57,86 @@ class _Budget:
             raise SearchGivenUp
 
 
-def fit_together(clusters: Sequence[EmptyCluster], demands: Sequence[GangDemand]) -> bool:
-    """Whether all jobs fit at once; raises SearchGivenUp when that would take too long to find out."""
-    most_demanding_first = sorted(
-        range(len(demands)), key=lambda job: (-demands[job].tasks * demands[job].resources.gpus, job)
+def fit_together(
+    clusters: Sequence[EmptyCluster], demands: Sequence[GangDemand], takes_parts: Sequence[bool] = ()
+) -> bool:
+    """Whether all jobs fit at once; raises SearchGivenUp when that would take too long to find out.
+
+    `takes_parts` says of each cluster whether it may have a part of a job that is split; empty: none may.
+    """
+    # Those that may be split come last: they fill what is left.
+    order = sorted(
+        range(len(demands)),
+        key=lambda job: (demands[job].split, -demands[job].tasks * demands[job].resources.gpus, job),
     )
-    search = _GangSearch([cluster.machines for cluster in clusters], [demands[job] for job in most_demanding_first])
+    search = _GangSearch(
+        [cluster.machines for cluster in clusters], [demands[job] for job in order], tuple(takes_parts)
+    )
     return search.assign(0)
+
+
+Given: TypeAlias = tuple[tuple[int, int], ...]
+"""What a cluster was given: jobs, and how many tasks of each."""
 
 
 class _GangSearch:
     """Gives the jobs to clusters one after the other, as long as each cluster holds what it was given."""
 
-    __slots__ = ("_budget", "_clusters", "_demands", "_given", "_known")
+    __slots__ = ("_budget", "_clusters", "_demands", "_given", "_known", "_takes_parts")
 
-    def __init__(self, clusters: Sequence[Machines], demands: Sequence[GangDemand]) -> None:
+    def __init__(
+        self, clusters: Sequence[Machines], demands: Sequence[GangDemand], takes_parts: tuple[bool, ...]
+    ) -> None:
         self._clusters = clusters
         self._demands = demands
-        self._given: list[tuple[int, ...]] = [()] * len(clusters)
-        self._known: dict[tuple[Machines, tuple[int, ...]], bool] = {}
+        self._takes_parts = takes_parts
+        self._given: list[Given] = [()] * len(clusters)
+        self._known: dict[tuple[Machines, Given], bool] = {}
         self._budget = _Budget()
 
     def assign(self, job: int) -> bool:
         """Whether this and the later jobs find clusters, beside what the clusters were given already."""
         if job == len(self._demands):
             return True
-        tried: set[tuple[Machines, tuple[int, ...]]] = set()
+        tried: set[tuple[Machines, Given]] = set()
         for cluster, machines in enumerate(self._clusters):
             before = self._given[cluster]
             # Clusters alike that were given alike are one choice, not several.
             if (machines, before) in tried:
                 continue
             tried.add((machines, before))
-            self._given[cluster] = (*before, job)
+            self._given[cluster] = (*before, (job, self._demands[job].tasks))
             if self._holds(machines, self._given[cluster]) and self.assign(job + 1):
                 return True
             self._given[cluster] = before
+        return self._demands[job].split and self._assign_parts(job, 0, self._demands[job].tasks)
+
+    def _assign_parts(self, job: int, cluster: int, left: int) -> bool:
+        """The same with so many tasks of the job in this cluster and the later ones that take parts."""
+        if left == 0:
+            return self.assign(job + 1)
+        while cluster < len(self._takes_parts) and not self._takes_parts[cluster]:
+            cluster += 1
+        if cluster >= len(self._takes_parts):
+            return False
+        before = self._given[cluster]
+        for tasks in range(left, -1, -1):
+            self._budget.spend()
+            self._given[cluster] = (*before, (job, tasks)) if tasks else before
+            holds = not tasks or self._holds(self._clusters[cluster], self._given[cluster])
+            if holds and self._assign_parts(job, cluster + 1, left - tasks):
+                return True
+        self._given[cluster] = before
         return False
 
-    def _holds(self, machines: Machines, jobs: tuple[int, ...]) -> bool:
-        known = self._known.get((machines, jobs))
+    def _holds(self, machines: Machines, given: Given) -> bool:
+        known = self._known.get((machines, given))
         if known is None:
-            demands = [self._demands[job] for job in jobs]
+            demands = [replace(self._demands[job], tasks=tasks) for job, tasks in given]
             known = self._count_alone(machines, demands[-1])
-            if known and len(jobs) > 1:
+            if known and len(given) > 1:
                 known = self._share(machines, demands)
-            self._known[machines, jobs] = known
+            self._known[machines, given] = known
         return known
 
     def _count_alone(self, machines: Machines, demand: GangDemand) -> bool:

@@ -10,13 +10,14 @@ each other's way; several jobs by `gang_search`. Where that gives up the workloa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from cluster_manager.capacity.machine_shapes import Amounts
+from cluster_manager.capacity.machine_shapes import Amounts, MachineShape
 from domain.affinity import NO_JOB_AFFINITY, JobAffinity
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, distance
-from domain.fleet import Region
+from domain.fleet import DEFAULT_MECHANISM, Region
 from domain.identifiers import ClusterId, RegionId, TenantId
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
 from domain.workload import JobSpecification, WorkloadSpecification
@@ -33,20 +34,23 @@ from regional_scheduler.refusal_sentences import (
 SHAPES_REMEMBERED = 65_536
 """Distinct shapes of workloads whose verdict is remembered; when there are more, all are forgotten."""
 
-WorkloadShape: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity | None, TenantId | None], ...]
-"""Tasks and resources of each job, how close together they must be, and whose the pinned cells are that it names: all
-that hosting depends on."""
+WorkloadShape: TypeAlias = tuple[tuple[int, TaskResources, bool, JobAffinity | None, TenantId | None], ...]
+"""Tasks and resources of each job, whether it may be split, how close together they must be, and whose the pinned cells are
+that it names: all that hosting depends on."""
 
 
 class EmptyRegion:
     """A region as if nothing ran in it and every machine were up: what its hardware is good for."""
 
-    __slots__ = ("_cells", "_shapes", "_verdicts", "clusters", "region")
+    __slots__ = ("_cells", "_shapes", "_takes_parts", "_together", "_verdicts", "clusters", "region")
 
     def __init__(self, region: Region) -> None:
         self.region = region.region
         self.clusters = tuple(EmptyCluster.of(cluster) for cluster in region.clusters)
         self._cells = [EmptyCells(cluster) for cluster in region.clusters]
+        packing = [cluster for cluster in region.clusters if cluster.mechanism == DEFAULT_MECHANISM]
+        self._takes_parts = tuple([cluster.mechanism == DEFAULT_MECHANISM for cluster in region.clusters])
+        self._together = _as_one([EmptyCluster.of(cluster) for cluster in packing])
         self._shapes = tuple(dict.fromkeys(shape for cluster in self.clusters for shape, _ in cluster.machines))
         self._verdicts: dict[WorkloadShape, Refusal | None] = {}
 
@@ -57,9 +61,15 @@ class EmptyRegion:
         allowed regions, or what is running.
         """
         shape = tuple(
-            (job.tasks, job.resources, None, None)
+            (job.tasks, job.resources, job.across_clusters, None, None)
             if job.affinity is NO_JOB_AFFINITY
-            else (job.tasks, job.resources, job.affinity, specification.tenant if job.affinity.pinned_cell else None)
+            else (
+                job.tasks,
+                job.resources,
+                job.across_clusters,
+                job.affinity,
+                specification.tenant if job.affinity.pinned_cell else None,
+            )
             for job in specification.jobs
         )
         try:
@@ -78,8 +88,13 @@ class EmptyRegion:
         return self._judge_together(specification) if len(specification.jobs) > 1 else None
 
     def _judge_job(self, job: JobSpecification, tenant: TenantId, field: str) -> Refusal | None:
-        """Whether the job alone fits into one cluster."""
+        """Whether the job alone fits into one cluster, or, if it may be split, into all that pack."""
         widest, cluster = 0, ClusterId("")
+        split = job.across_clusters and not job.affinity.is_hard
+        if split:
+            widest = self._together.room_for(job.resources, job.tasks)
+            if widest >= job.tasks:
+                return None
         for candidate, cells in zip(self.clusters, self._cells, strict=True):
             room = candidate.room_for(job.resources, job.tasks)
             if room >= job.tasks and cells.suffice(job, tenant):
@@ -94,7 +109,7 @@ class EmptyRegion:
             job,
             Reason.TOO_MANY_TASKS,
             f"{field}.tasks",
-            cluster=cluster,
+            cluster=cluster or None,
             numbers=(Numbers(Quantity.TASKS, job.tasks, widest),),
         )
 
@@ -145,9 +160,16 @@ class EmptyRegion:
         return Refusal(diagnosis, sentence_about_hardware(diagnosis, job, models))
 
     def _judge_together(self, specification: WorkloadSpecification) -> Refusal | None:
-        """Whether the jobs, each of which fits alone, also fit all at once."""
+        """Whether the jobs, each of which fits alone, also fit all at once. Where one may be split it is first asked whether they
+        would if all clusters were one, which is soon answered."""
+        demands = [
+            GangDemand(job.tasks, job.resources, job.across_clusters and not job.affinity.is_hard)
+            for job in specification.jobs
+        ]
+        split = any(demand.split for demand in demands)
         try:
-            if fit_together(self.clusters, [GangDemand(job.tasks, job.resources) for job in specification.jobs]):
+            as_one = not split or fit_together((_as_one(self.clusters),), demands)
+            if as_one and fit_together(self.clusters, demands, self._takes_parts if split else ()):
                 return None
         except SearchGivenUp:
             return None
@@ -169,6 +191,14 @@ class EmptyRegion:
                 for resource, amount in enumerate(shape.capacity):
                     has[resource] += amount * machines
         return (asked[0], asked[1], asked[2]), (has[0], has[1], has[2])
+
+
+def _as_one(clusters: Sequence[EmptyCluster]) -> EmptyCluster:
+    """The machines of all of them, as if of one cluster without a name."""
+    counts: Counter[MachineShape] = Counter()
+    for cluster in clusters:
+        counts.update(dict(cluster.machines))
+    return EmptyCluster(ClusterId(""), tuple(counts.items()))
 
 
 class HostingRegions:

@@ -9,6 +9,7 @@ import numpy as np
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.mechanism import ChangesCells, PlacementMechanism, ReclaimsForOwners, SeveralClusters
+from cluster_manager.packing.mechanism import Packing
 
 
 def groups_of(mechanisms: Sequence[PlacementMechanism]) -> tuple[Integers, tuple[Integers, ...]]:
@@ -22,6 +23,12 @@ def groups_of(mechanisms: Sequence[PlacementMechanism]) -> tuple[Integers, tuple
             firsts.append(mechanism)
         group_of[position] = same[0]
     return group_of, tuple(np.flatnonzero(group_of == group) for group in range(len(firsts)))
+
+
+def packing_positions(mechanisms: Sequence[PlacementMechanism]) -> Integers:
+    """The positions of the clusters that pack: what they count is exact for any number of tasks, so a job can be split over
+    them."""
+    return np.array([position for position, one in enumerate(mechanisms) if isinstance(one, Packing)], np.int64)
 
 
 def reclaiming_for_owners(

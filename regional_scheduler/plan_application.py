@@ -72,7 +72,18 @@ class _CapacityExecution:
         specification = lot.workload.specification
         cells, base_tasks, tenant = action.cells, specification.base_tasks, specification.tenant
         self._inventory.hold(
-            Holding(lot.key, standing, now, action.placements, from_s, spared, cells, base_tasks, tenant)
+            Holding(
+                lot.key,
+                standing,
+                now,
+                action.placements,
+                from_s,
+                spared,
+                cells,
+                base_tasks,
+                tenant,
+                checkpoint_interval_s=specification.checkpoint_interval_s,
+            )
         )
 
     def evict(self, action: Evict) -> None:

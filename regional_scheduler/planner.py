@@ -3,13 +3,18 @@
 Rule: the jobs are placed one after the other, the most demanding first, each in the cluster where its score is best,
 with the earlier ones charged. A job that finds no place then goes first in another try, at most once each. First
 with what is free; if that fails, with what running attempts can do without; if that fails too, jobs that find no place
-otherwise evict. Releases and victims that turn out needless once all jobs have their clusters are spared.
+otherwise evict. Releases and victims that turn out needless once all jobs have their clusters are spared. A job that allows
+it is split over several clusters where it finds no place in one; that comes before what others give up or leave for it.
 
 Invariant: the plan places every task or there is none (I2), never beyond what is free and what its victims release
 (I1), and evicts only attempts of strictly worse standing (I5). A workload of one job is refused only when it fits in
-no cluster with every possible victim gone.
+no cluster with every possible victim gone, nor, if it may be split, in all together that pack.
 
-Ignores: that several jobs might fit in clusters that are not the best for each; that case may be refused.
+Machines that are kept for others (`reserved_machines`) count as taking no work; a workload that finds a place only
+there has none.
+
+Several jobs that find no places one after the other are placed all at once by an exact search (`room_for_jobs`), which
+gives up where there are too many ways to place them; only then may they be refused although they fit.
 """
 
 from __future__ import annotations
@@ -21,19 +26,25 @@ from typing import NamedTuple, TypeAlias
 from cluster_manager.capacity.attempts import order_key
 from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.mechanism import Query
-from cluster_manager.place_rank import by_priority, running_s
+from cluster_manager.place_rank import by_priority, destroyed_gpu_s, running_s
 from domain.cells import CellUse, downgraded
 from domain.identifiers import JobName, TenantId
-from domain.placement import NONE_BY_PRIORITY, AttemptKey, Holding, Score, TaskPlacement
+from domain.placement import NO_WORK_DESTROYED, NONE_BY_PRIORITY, AttemptKey, Holding, Score, TaskPlacement
 from domain.plan import EVICTS_NOTHING, PREEMPTS, Action, Downgrade, Evict, Plan, Start, reclaim_class
 from domain.rank import Standing
+from domain.reservation import Reservation
 from domain.workload import JobSpecification, Workload
+from regional_scheduler.closed_machines import close_machines
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
 from regional_scheduler.fewest_releases import fewest_releases
+from regional_scheduler.job_places import Demand, NoPlace, Placed, place_in_turn
 from regional_scheduler.needless_releases import without_needless
 from regional_scheduler.queries import query_of
-from regional_scheduler.refusal import Refusal, no_room_alone, no_room_together
+from regional_scheduler.refusal import Refusal, held_for_others, no_room_alone, no_room_together
 from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.reserved_machines import closed_machines
+from regional_scheduler.room_for_jobs import RoomForPart, dearest_first, free_room, room_with_victims
+from regional_scheduler.several_clusters import CLUSTER_WEIGHT
 from regional_scheduler.victim_gpus import VictimGpus
 from regional_scheduler.voluntary_releases import VoluntaryRelease, release_actions
 
@@ -54,7 +65,7 @@ def plan_workload(
         raise ValueError(f"workload {workload.workload} has no jobs")
     planning = _Planning(region, specification.tenant, standing, now, within_quota)
     plan = planning.plan(workload)
-    return planning.refusal_of(plan) if isinstance(plan, NoPlace) else plan
+    return planning.refusal_of(plan, workload) if isinstance(plan, NoPlace) else plan
 
 
 def plan_or_no_place(
@@ -64,39 +75,7 @@ def plan_or_no_place(
     return _Planning(region, workload.specification.tenant, standing, now, within_quota).plan(workload)
 
 
-class _Demand(NamedTuple):
-    """A job of the workload: at which position it was submitted, and what it asks for."""
-
-    position: int
-    job: JobSpecification
-    query: Query
-
-    @property
-    def alike(self) -> Hashable:
-        """The same for jobs of the workload that find the same places."""
-        return self.query.kind.number, self.query.tasks, self.query.affinity
-
-
-class NoPlace(NamedTuple):
-    """Which job found no place; alone, when nothing else of the workload was placed before it."""
-
-    demand: _Demand
-    alone: bool
-    capacity: tuple[int, ...]
-
-    @property
-    def job(self) -> JobName:
-        """Its name."""
-        return self.demand.job.name
-
-    @property
-    def room(self) -> tuple[int, ...]:
-        """For how many of its tasks each cluster has room at most, in fleet order, if the job alone finds none."""
-        return self.capacity if self.alone else ()
-
-
-_Placed: TypeAlias = list[tuple[_Demand, FoundPlace]]
-_MadeRoom: TypeAlias = tuple[_Placed, list[AttemptKey], list[AttemptKey]]
+_MadeRoom: TypeAlias = tuple[Placed, list[AttemptKey], list[AttemptKey]]
 """Places, the victims that make room for them, and those of the victims that use the workload's own cells."""
 
 
@@ -114,15 +93,33 @@ class _Planning(NamedTuple):
         return query_of(self.region, job, self.tenant, self.standing, self.now_s, within_quota=self.within_quota)
 
     def plan(self, workload: Workload) -> Plan | NoPlace:
-        """The plan for all jobs of the workload."""
+        """The plan for all jobs of the workload, on machines that it is not kept off."""
+        plan = self.plan_anywhere(workload)
+        if isinstance(plan, NoPlace) or not self.region.reserved:
+            return plan
+        # A plan that uses none of them is one that there would be without them, too.
+        closed = closed_machines(self.binding(workload))
+        if not any(placement.machine in closed for placement in plan.placements):
+            return plan
+        with self.region.tentatively():
+            close_machines(self.region, closed & self.region.number_of_machine.keys())
+            plan = self.plan_anywhere(workload)
+        return plan._replace(held=True) if isinstance(plan, NoPlace) else plan
+
+    def binding(self, workload: Workload) -> tuple[Reservation, ...]:
+        """The reservations that keep the workload off their machines."""
+        return self.region.reserved.binding(workload.workload, workload.specification, self.standing, self.now_s)
+
+    def plan_anywhere(self, workload: Workload) -> Plan | NoPlace:
+        """The same, whatever is kept for others."""
         jobs = workload.specification.jobs
-        if len(jobs) == 1:
+        if len(jobs) == 1 and not jobs[0].across_clusters:
             return self.plan_alone(workload)
         demands = self.most_demanding_first(jobs)
         for demand in demands:
             if (no_place := self.refuse_at_once(demand)) is not None:
                 return no_place
-        placed: _Placed | NoPlace | None = None
+        placed: Placed | NoPlace | None = None
         if all(self.may_be_free(demand) for demand in demands):
             placed = self.place_all(demands, evicting=False)
         if isinstance(placed, list):
@@ -135,7 +132,7 @@ class _Planning(NamedTuple):
     def plan_alone(self, workload: Workload) -> Plan | NoPlace:
         """The plan for the only job of a workload: it evicts only where it finds no place otherwise, none needlessly."""
         job = workload.specification.jobs[0]
-        demand = _Demand(0, job, self.query_of(job))
+        demand = Demand(0, job, self.query_of(job))
         releases_come_first = self.region.voluntary.possible
         found = find_best_place(self.region, demand.query, evicting=not releases_come_first)
         if isinstance(found, FoundPlace):
@@ -146,7 +143,7 @@ class _Planning(NamedTuple):
             return self.plan_with_releases(workload, [demand])
         return NoPlace(demand, True, found)
 
-    def plan_with_releases(self, workload: Workload, demands: Sequence[_Demand]) -> Plan | NoPlace:
+    def plan_with_releases(self, workload: Workload, demands: Sequence[Demand]) -> Plan | NoPlace:
         """The plan for jobs that find no place as it is: with what attempts can do without, and only then with victims."""
         no_place = self.refuse_at_once(demands[0]) if len(demands) == 1 else None
         if no_place is not None:
@@ -169,7 +166,7 @@ class _Planning(NamedTuple):
         return self.plan_of(workload, placed, victims, own_cells, needed)
 
     def guess_releases(
-        self, demands: Sequence[_Demand], releases: Sequence[VoluntaryRelease]
+        self, demands: Sequence[Demand], releases: Sequence[VoluntaryRelease]
     ) -> tuple[VoluntaryRelease, ...] | None:
         """What may be enough to release for the most demanding job; None if not even everything is enough for each job."""
         guess: tuple[VoluntaryRelease, ...] = tuple(releases)
@@ -177,15 +174,16 @@ class _Planning(NamedTuple):
             counts = self.region.free_counts(demand.query.kind)
             if counts is None:
                 continue
-            if self.region.counts_with_releases(counts, demand.query).max(initial=0) < demand.query.tasks:
+            counts_with_all = self.region.counts_with_releases(counts, demand.query)
+            if self.region.most_tasks(counts_with_all, demand.query) < demand.query.tasks:
                 return None
             if number == 0:
                 guess = fewest_releases(self.region, demand.query, releases, counts) or guess
         return guess
 
     def keep_needless(
-        self, placed: _Placed, victims: Sequence[AttemptKey], releases: Sequence[VoluntaryRelease]
-    ) -> tuple[_Placed, list[VoluntaryRelease]]:
+        self, placed: Placed, victims: Sequence[AttemptKey], releases: Sequence[VoluntaryRelease]
+    ) -> tuple[Placed, list[VoluntaryRelease]]:
         """The jobs' places in these clusters once the victims are gone, and the releases without any of which there are none.
 
         What comes last among the releases is kept first.
@@ -200,34 +198,37 @@ class _Planning(NamedTuple):
                 placed, needed = places, used
         return without_needless(self.region, needed, placed, partial(self._places_without, placed, victims))
 
-    def _places_without(self, placed: _Placed, gone: Sequence[AttemptKey]) -> _Placed | None:
+    def _places_without(self, placed: Placed, gone: Sequence[AttemptKey]) -> Placed | None:
         """Places for the jobs in the clusters that they have once these attempts are gone; None: there are none."""
         demands = [demand for demand, _ in placed]
         positions = [found.position for _, found in placed]
-        places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=gone)
-        return places if len(places) == len(demands) else None
+        places = place_in_turn(self.region, demands, evicting=False, within=positions, gone=gone)
+        return places if isinstance(places, list) else None
 
-    def _releases_under(self, placed: _Placed, releases: Sequence[VoluntaryRelease]) -> list[VoluntaryRelease]:
+    def _releases_under(self, placed: Placed, releases: Sequence[VoluntaryRelease]) -> list[VoluntaryRelease]:
         """Those on machines that these places use."""
         used = {
             (found.position, machine) for _, found in placed for machine in found.place.entries[:, MACHINE].tolist()
         }
         return [release for release in releases if self.region.place_of(release.before.machine) in used]
 
-    def make_room(self, demands: Sequence[_Demand]) -> _MadeRoom | NoPlace:
+    def make_room(self, demands: Sequence[Demand]) -> _MadeRoom | NoPlace:
         """Places for all jobs, and the victims without which they have none."""
         placed = self.place_all(demands, evicting=True)
         if isinstance(placed, NoPlace):
-            return placed
+            room = None if placed.alone else room_with_victims(self.region, [demand.query for demand in demands])
+            if room is None:
+                return placed
+            return _placed_at(demands, room.places), list(room.victims), []
         victims = [victim.key for _, found in placed for victim in found.place.victims]
         own_cells = [victim for _, found in placed for victim in found.place.own_cells]
         if victims:
             placed, victims = self.spare_needless(placed, victims)
         return placed, victims, own_cells
 
-    def most_demanding_first(self, jobs: Sequence[JobSpecification]) -> list[_Demand]:
+    def most_demanding_first(self, jobs: Sequence[JobSpecification]) -> list[Demand]:
         """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
-        demands = [_Demand(position, job, self.query_of(job)) for position, job in enumerate(jobs)]
+        demands = [Demand(position, job, self.query_of(job)) for position, job in enumerate(jobs)]
         demands.sort(
             key=lambda demand: (
                 -demand.query.tasks * demand.query.kind.gpus,
@@ -238,7 +239,7 @@ class _Planning(NamedTuple):
         )
         return demands
 
-    def refuse_at_once(self, demand: _Demand) -> NoPlace | None:
+    def refuse_at_once(self, demand: Demand) -> NoPlace | None:
         """That there is no place where the counts of free capacity are too small and there is nothing to evict; else None."""
         counts = self.region.free_counts(demand.query.kind)
         if counts is None or not self.region.is_short(counts, demand.query, self.standing):
@@ -246,24 +247,31 @@ class _Planning(NamedTuple):
         most = self.region.counts_with_releases(counts, demand.query)
         return NoPlace(demand, True, tuple(most.tolist()))
 
-    def may_be_free(self, demand: _Demand) -> bool:
+    def may_be_free(self, demand: Demand) -> bool:
         """Whether some cluster may have a place for the job without evictions, nothing else of the workload being placed."""
         counts = self.region.free_counts(demand.query.kind)
-        return counts is None or bool(counts.max(initial=0) >= demand.query.tasks)
+        return counts is None or self.region.most_tasks(counts, demand.query) >= demand.query.tasks
 
-    def place_all(self, demands: Sequence[_Demand], *, evicting: bool) -> _Placed | NoPlace:
-        """Places all jobs, in another order where one fails."""
+    def place_all(self, demands: Sequence[Demand], *, evicting: bool) -> Placed | NoPlace:
+        """Places all jobs, in another order where one fails; without evictions all at once where every order fails."""
+        placed = self.place_in_orders(demands, evicting=evicting)
+        if evicting or not isinstance(placed, NoPlace) or placed.alone:
+            return placed
+        places = free_room(self.region, [demand.query for demand in demands])
+        return placed if places is None else _placed_at(demands, places)
+
+    def place_in_orders(self, demands: Sequence[Demand], *, evicting: bool) -> Placed | NoPlace:
+        """Places one job after the other, in another order where one fails."""
         order = list(demands)
         went_first = {order[0].position}
         tried: set[tuple[Hashable, ...]] = set()
         while True:
             tried.add(tuple(demand.alike for demand in order))
-            placed, room = self.place_in_order(order, evicting=evicting)
-            if len(placed) == len(order):
+            placed = place_in_turn(self.region, order, evicting=evicting)
+            if isinstance(placed, list):
                 return placed
-            failed = order[len(placed)]
-            failure = NoPlace(failed, not placed, room)
-            if not placed or failed.position in went_first:
+            failure, failed = placed, placed.demand
+            if failure.alone or failed.position in went_first:
                 return failure
             went_first.add(failed.position)
             order.remove(failed)
@@ -272,37 +280,8 @@ class _Planning(NamedTuple):
                 # The same questions in the same order: with many jobs that are alike, once for each of them otherwise.
                 return failure
 
-    def place_in_order(
-        self,
-        demands: Sequence[_Demand],
-        *,
-        evicting: bool,
-        within: Sequence[int] = (),
-        gone: Sequence[AttemptKey] = (),
-    ) -> tuple[_Placed, tuple[int, ...]]:
-        """The best place for each job in turn, the earlier ones and what they evict taken into account.
-
-        `within` keeps each job to one cluster; the attempts that are `gone` count as released. Ends with the first job
-        without a place, and says what capacity there was for it in each cluster, if evictions were sought.
-        """
-        placed: _Placed = []
-        with self.region.supposing():
-            for key in gone:
-                self.region.suppose_released(key)
-            for number, demand in enumerate(demands):
-                where = within[number] if within else None
-                found = find_best_place(self.region, demand.query, where, evicting=evicting)
-                if not isinstance(found, FoundPlace):
-                    return placed, found
-                placed.append((demand, found))
-                if number + 1 < len(demands):
-                    for victim in found.place.victims:
-                        self.region.suppose_released(victim.key)
-                    self.region.suppose_charged(found.position, found.place.entries)
-        return placed, ()
-
-    def spare_needless(self, placed: _Placed, victims: list[AttemptKey]) -> tuple[_Placed, list[AttemptKey]]:
-        """Spares, the last in the order of eviction first, the victims that the jobs can do without in these clusters.
+    def spare_needless(self, placed: Placed, victims: list[AttemptKey]) -> tuple[Placed, list[AttemptKey]]:
+        """Spares, the last in the order of eviction first (the dearest of a standing, where work is spared), the victims that the jobs can do without in these clusters.
 
         One job alone never has such a victim, nor has the first of several. Each of the others sought its victims with
         the places of the earlier jobs given, and before those of the later ones were known.
@@ -316,6 +295,9 @@ class _Planning(NamedTuple):
         if not candidates:
             return placed, victims
         candidates.sort(key=lambda key: order_key(self._holding(key)), reverse=True)
+        rule = self.region.rule
+        if rule.spares_work:
+            candidates.sort(key=lambda key: dearest_first(self._holding(key), rule, self.now_s))
         needed = [(found.position, demand.query.tasks * demand.query.kind.gpus) for demand, found in placed]
         victim_gpus = VictimGpus(self.region, needed, [self._holding(key) for key in victims])
         spared = True
@@ -332,19 +314,18 @@ class _Planning(NamedTuple):
                 gone = victim_gpus.beside(candidate, fewer)
                 if near and not self._all_fit([demands[n] for n in near], [positions[n] for n in near], gone):
                     continue
-                places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=fewer)
-                if len(places) == len(demands):
+                places = place_in_turn(self.region, demands, evicting=False, within=positions, gone=fewer)
+                if isinstance(places, list):
                     placed, victims, spared = places, fewer, True
                     victim_gpus.spare(candidate)
             candidates = [candidate for candidate in candidates if candidate in victims]
         return placed, victims
 
-    def _all_fit(self, demands: Sequence[_Demand], positions: Sequence[int], gone: Sequence[AttemptKey]) -> bool:
+    def _all_fit(self, demands: Sequence[Demand], positions: Sequence[int], gone: Sequence[AttemptKey]) -> bool:
         """Whether all find a place in these clusters, one for each, once the attempts are gone; evicting no others."""
-        places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=gone)
-        return len(places) == len(demands)
+        return isinstance(place_in_turn(self.region, demands, evicting=False, within=positions, gone=gone), list)
 
-    def _required(self, placed: _Placed, victims: Sequence[AttemptKey]) -> set[AttemptKey]:
+    def _required(self, placed: Placed, victims: Sequence[AttemptKey]) -> set[AttemptKey]:
         """The victims that surely have to go, each job looked at alone."""
         required: set[AttemptKey] = set()
         for demand, found in placed:
@@ -353,21 +334,22 @@ class _Planning(NamedTuple):
             required.update(victim for victim, must_go in zip(victims, flags, strict=True) if must_go)
         return required
 
-    def refusal_of(self, failure: NoPlace) -> Refusal:
+    def refusal_of(self, failure: NoPlace, workload: Workload) -> Refusal:
         """Why there is no plan."""
         region, demand = self.region, failure.demand
         if not failure.alone:
             return no_room_together(region.region, demand.job, self.standing, self.now_s)
+        if failure.held:
+            binding = self.binding(workload)
+            return held_for_others(region.region, demand.job, failure.capacity, binding, self.now_s)
         kind, tasks = demand.query.kind, demand.query.tasks
         empty = region.when_empty(kind, tasks)
-        return no_room_alone(
-            region.region, region.cluster_ids, demand.job, self.standing, failure.capacity, empty, self.now_s
-        )
+        return no_room_alone(region, demand.query, demand.job, self.standing, failure.capacity, empty, self.now_s)
 
     def plan_of(
         self,
         workload: Workload,
-        placed: _Placed,
+        placed: Placed,
         victims: Sequence[AttemptKey],
         own_cells: Sequence[AttemptKey] = (),
         releases: Sequence[VoluntaryRelease] = (),
@@ -385,12 +367,12 @@ class _Planning(NamedTuple):
         spread, fragmentation, load = 0, 0.0, 0.0
         for demand, found in placed:
             place = found.place
-            placements += placements_of(self.region, demand.job, found)
+            placements += placements_of(self.region, demand.job, found, demand.first_task)
             if place.cells is not None:
                 cells.append((demand.job.name, place.cells))
             if place.downgraded:
                 losing += [loser for loser in place.downgraded if loser[0] not in victims]
-            spread += place.spread
+            spread += place.spread + (CLUSTER_WEIGHT if demand.first_task else 0)
             fragmentation += place.fragmentation
             load = max(load, found.load)
         start = Start(tuple(placements), tuple(cells))
@@ -406,9 +388,10 @@ class _Planning(NamedTuple):
             actions = (*release_actions(releases), *actions)
             taken = reclaim_class(actions)
         if evicted:
-            preempted = PREEMPTS, by_priority(evicted), running_s(evicted, self.now_s)
+            destroyed_s = destroyed_gpu_s(evicted, self.now_s, self.region.rule)
+            preempted = PREEMPTS, destroyed_s, by_priority(evicted), running_s(evicted, self.now_s)
         else:
-            preempted = taken, NONE_BY_PRIORITY, 0.0
+            preempted = taken, NO_WORK_DESTROYED, NONE_BY_PRIORITY, 0.0
         return Plan(workload.workload, self.region.region, actions, Score(*preempted, spread, fragmentation, 0, load))
 
     def _downgrades(self, losing: Sequence[tuple[AttemptKey, JobName]]) -> list[Downgrade]:
@@ -430,8 +413,21 @@ class _Planning(NamedTuple):
         return holding
 
 
-def _submitted_position(placed: tuple[_Demand, FoundPlace]) -> int:
-    return placed[0].position
+def _placed_at(demands: Sequence[Demand], places: Sequence[RoomForPart]) -> Placed:
+    """The jobs at these places, the tasks of those that are split numbered through."""
+    placed: Placed = []
+    next_task = [0] * len(demands)
+    for job, tasks, found in places:
+        demand = demands[job]
+        if tasks < demand.query.tasks:
+            demand = demand.part(tasks, next_task[job])
+        next_task[job] += tasks
+        placed.append((demand, found))
+    return placed
+
+
+def _submitted_position(placed: tuple[Demand, FoundPlace]) -> tuple[int, int]:
+    return placed[0].position, placed[0].first_task
 
 
 def _evictions(victims: Sequence[Holding], own_cells: Sequence[AttemptKey]) -> list[Evict]:

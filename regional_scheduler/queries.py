@@ -59,13 +59,16 @@ def query_of(
     Raises ValueError for a job that asks for no tasks, for negative amounts, or for neither GPUs nor a stated amount of
     CPUs and memory.
     """
+    affinity = affinity_of(job)
     return Query(
         region.kind_of(job),
         job.tasks,
-        affinity_of(job),
+        affinity,
         standing,
         now_s,
         tenant,
         virtual_cluster_of_tenant(tenant) if within_quota else None,
         within_quota,
+        # What must be close together, be it decided for its skew, is never split.
+        across_clusters=job.across_clusters and not affinity.hard,
     )

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from cluster_manager.mechanism import Query
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, known_to_fail
 from domain.identifiers import ClusterId, JobName, RegionId
 from domain.rank import Standing
+from domain.reservation import Reservation
 from domain.workload import JobSpecification
-from regional_scheduler.refusal_sentences import sentence_about_capacity, sentence_about_smaller
+from regional_scheduler.refusal_sentences import (
+    sentence_about_capacity,
+    sentence_about_reservations,
+    sentence_about_smaller,
+)
+from regional_scheduler.region_capacity import RegionCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,11 @@ class Refusal:
     """For how many of the job's tasks each cluster has room at most, in fleet order, if the job alone finds none."""
 
     @property
+    def held(self) -> bool:
+        """Whether it would find one on machines that are kept for others."""
+        return self.diagnosis.reason is Reason.HELD_FOR_OTHERS
+
+    @property
     def reason(self) -> Reason:
         return self.diagnosis.reason
 
@@ -31,33 +45,46 @@ class Refusal:
 
 
 def no_room_alone(
-    region: RegionId,
-    clusters: Sequence[ClusterId],
+    region: RegionCapacity,
+    query: Query,
     job: JobSpecification,
     standing: Standing,
     room: tuple[int, ...],
     empty: Sequence[int],
     now: float,
 ) -> Refusal:
-    """The job finds no place at `now` even without the rest of its workload.
+    """The job, of which the query is, finds no place at `now` even without the rest of its workload.
 
     `room` says for how many of its tasks each cluster has capacity, with evictions, and `empty` for how many when empty.
     """
-    most_when_empty = max(empty, default=0)
+    clusters = region.cluster_ids
+    most_when_empty = region.most_tasks(np.array(empty, np.int64), query)
+    together = query.across_clusters
     cluster: ClusterId | None = None
     if most_when_empty == 0:
         reason, most = Reason.NO_MACHINE_FITS, 0
     elif most_when_empty < job.tasks:
         reason, most = Reason.CLUSTERS_TOO_SMALL, most_when_empty
-        cluster = clusters[empty.index(most)]
+        cluster = None if together else clusters[empty.index(most)]
+    elif together:
+        reason, most = Reason.NO_ROOM, region.most_tasks(np.array(room, np.int64), query)
     else:
         # A cluster that is too small when empty says nothing about what is in use.
         large_enough = [position for position, whole in enumerate(empty) if whole >= job.tasks]
         closest = max(large_enough, key=room.__getitem__)
         reason, most, cluster = Reason.NO_ROOM, room[closest], clusters[closest]
     numbers = (Numbers(Quantity.TASKS, job.tasks, most),)
-    diagnosis = Diagnosis(reason, region, cluster, job.name, numbers=numbers, since_s=now)
+    diagnosis = Diagnosis(reason, region.region, cluster, job.name, numbers=numbers, since_s=now)
     return Refusal(diagnosis, sentence_about_capacity(diagnosis, job, standing), room)
+
+
+def held_for_others(
+    region: RegionId, job: JobSpecification, room: tuple[int, ...], binding: Sequence[Reservation], now: float
+) -> Refusal:
+    """The job would find a place at `now`, but on machines that these reservations keep it off; `room` as they leave it."""
+    numbers = (Numbers(Quantity.TASKS, job.tasks, min(max(room, default=0), job.tasks - 1)),)
+    diagnosis = Diagnosis(Reason.HELD_FOR_OTHERS, region, job=job.name, numbers=numbers, since_s=now)
+    return Refusal(diagnosis, sentence_about_reservations(diagnosis, job, binding), room)
 
 
 def no_room_for_smaller(job: JobSpecification, smaller: JobSpecification, found: Refusal) -> Refusal:

@@ -47,6 +47,8 @@ def in_words_of_cells(
                 said.append((-_PERMANENCE.index(why.reason), cluster.cluster, why))
         else:
             others_could = others_could or cluster.when_empty(query.kind, query.tasks) >= query.tasks
+    if query.across_clusters and not others_could:
+        others_could = bool(region.most_when_empty(query.kind, query.tasks)[region.packing].sum() >= query.tasks)
     if not said:
         return refusal
     _, name, why = min(said, key=lambda one: one[:2])

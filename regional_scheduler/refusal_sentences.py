@@ -6,13 +6,15 @@ A diagnosis holds the numbers and the names; a sentence adds only what was asked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 
 from data_placement.catalog import Catalog
 from domain.affinity import JobAffinity, TaskGroup
 from domain.diagnosis import Diagnosis, Quantity, Reason
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TableId
-from domain.rank import Standing
+from domain.rank import Standing, over_quota_part, policy_level
+from domain.reservation import Reservation
 from domain.resources import TaskResources
 from domain.workload import JobSpecification, TableInput, WorkloadSpecification
 
@@ -28,12 +30,19 @@ def sentence_about_capacity(diagnosis: Diagnosis, job: JobSpecification, standin
         case Reason.NO_MACHINE_FITS:
             task = _task(job.resources)
             return f"job {job.name}: no machine of region {region} could hold one task of {task}"
+        case Reason.CLUSTERS_TOO_SMALL if cluster is None:
+            return f"{asked}: the clusters of region {region} over which it may be split could hold {most} when empty"
         case Reason.CLUSTERS_TOO_SMALL:
             return f"{asked}: the largest cluster of region {region}, {cluster}, could hold {most} when empty"
+        case Reason.NO_ROOM if cluster is None:
+            return (
+                f"{asked}: the clusters of region {region} over which it may be split have room for no more than {most}"
+                f" together, even with all evicted that is worse than {_words_of(standing)}"
+            )
         case Reason.NO_ROOM:
             return (
                 f"{asked}: no cluster of region {region} has room for more than {most} ({cluster}), even with all evicted"
-                f" that is worse than priority {standing.priority}, level {standing.level}"
+                f" that is worse than {_words_of(standing)}"
             )
         case Reason.NO_ROOM_TOGETHER:
             return (
@@ -42,6 +51,22 @@ def sentence_about_capacity(diagnosis: Diagnosis, job: JobSpecification, standin
             )
         case _:
             raise ValueError(f"{diagnosis.reason.value} does not depend on what is running")
+
+
+def sentence_about_reservations(diagnosis: Diagnosis, job: JobSpecification, binding: Sequence[Reservation]) -> str:
+    """Why the job is kept off machines on which it would fit."""
+    tasks = f"{job.tasks} task{'s' if job.tasks > 1 else ''} of {_task(job.resources)}"
+    room = f"job {job.name} asks for {tasks}, for which there is room in region {diagnosis.region} only on machines"
+    if not binding:
+        return f"{room} that are kept for gangs that have waited for too long"
+    first = min(binding, key=lambda one: (one.expected_start_s, one.workload))
+    others = f" and {len(binding) - 1} more" if len(binding) > 1 else ""
+    return f"{room} that are kept for {first.workload}{others}, expected to start at {utc_time(first.expected_start_s)}"
+
+
+def utc_time(seconds: float) -> str:
+    """Seconds since the epoch for people: 2026-11-23 19:15 UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def sentence_about_smaller(job: JobSpecification, smaller: JobSpecification, found: str) -> str:
@@ -70,6 +95,11 @@ def sentence_about_hardware(diagnosis: Diagnosis, job: JobSpecification, models:
             )
         case Reason.TASK_TOO_LARGE:
             return f"no machine of region {region} could hold a task of {_task(resources)}"
+        case Reason.TOO_MANY_TASKS if diagnosis.cluster is None:
+            return (
+                f"{job.tasks} tasks of {_task(resources)} are asked for; the clusters of region {region} over which they may"
+                f" be split have room for at most {diagnosis.numbers[0].available:g}"
+            )
         case Reason.TOO_MANY_TASKS:
             return (
                 f"{job.tasks} tasks of {_task(resources)} are asked for in one cluster; region {region} has room for at"
@@ -161,3 +191,8 @@ def _gpus(resources: TaskResources) -> str:
 def _amounts(amounts: Sequence[tuple[Quantity, float]]) -> str:
     *others, last = [f"{amount:g} {_UNITS[quantity]}" for quantity, amount in amounts]
     return f"{', '.join(others)} and {last}"
+
+
+def _words_of(standing: Standing) -> str:
+    words = f"priority {standing.priority}, level {policy_level(standing.level)}"
+    return f"{words}, over quota" if over_quota_part(standing.level) else words

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from weakref import ref
@@ -23,13 +22,7 @@ from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, SHAPE, 
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
 from cluster_manager.guarded_mechanism import GuardedMechanism, MechanismFailure
-from cluster_manager.mechanism import (
-    BestPlace,
-    Place,
-    Query,
-    SeveralClusters,
-    Shortfall,
-)
+from cluster_manager.mechanism import BestPlace, Place, Query, SeveralClusters, Shortfall
 from cluster_manager.mechanisms import MakeMechanism, mechanism_called, mechanisms_for
 from cluster_manager.recently_used import RecentlyUsed
 from domain.cells import CellsOfJobs
@@ -39,21 +32,15 @@ from domain.identifiers import ClusterId, MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from domain.workload import JobSpecification
+from regional_scheduler.held_attempt import HeldAttempt
 from regional_scheduler.known_answers import Answers
-from regional_scheduler.mechanism_groups import changing_cells, groups_of, reclaiming_for_owners
+from regional_scheduler.mechanism_groups import changing_cells, groups_of, packing_positions, reclaiming_for_owners
 from regional_scheduler.region_releases import CapacityWatcher, ClusterListener
+from regional_scheduler.reserved_machines import ReservedMachines
 from regional_scheduler.voluntary_releases import VoluntaryReleases
 
 QUESTIONS_ABOUT_EMPTY = 4_096
 """How many jobs' tasks the empty region has capacity for: so many answers are kept."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """An attempt of the region, and the clusters in which it holds something."""
-
-    holding: Holding
-    parts: tuple[ClusterCapacity, ...]
 
 
 class RegionCapacity(NeverCopied):
@@ -109,11 +96,12 @@ class RegionCapacity(NeverCopied):
         """The clusters whose attempts may lose cells and get them back while they go on, and their mechanisms."""
         self._guarded = tuple(one for one in self.mechanisms if isinstance(one, GuardedMechanism))
         self._group_of, self.groups = groups_of(self.mechanisms)
+        self.packing = packing_positions(self.mechanisms)
         self._answers: tuple[Answers[Place | Shortfall], ...] = tuple(Answers() for _ in self.clusters)
         self._answers_of_several = Answers[BestPlace | tuple[int, ...]]()
-        self._held: dict[AttemptKey, _Held] = {}
-        self.voluntary = VoluntaryReleases(self)
-        """What its attempts can do without."""
+        self._held: dict[AttemptKey, HeldAttempt] = {}
+        self.reserved = ReservedMachines()
+        self.voluntary = VoluntaryReleases(self)  # what its attempts can do without
         self._supposing: list[ClusterCapacity] = []
         self._watchers: list[ref[CapacityWatcher]] = []
         for position, (cluster, mechanism) in enumerate(zip(self.clusters, self.mechanisms, strict=True)):
@@ -132,7 +120,7 @@ class RegionCapacity(NeverCopied):
                     cluster.hold(part)
         for cluster, part in parts:
             cluster.hold(part)
-        self._set_held(holding.key, _Held(holding, tuple([cluster for cluster, _ in parts])))
+        self._set_held(holding.key, HeldAttempt(holding, tuple([cluster for cluster, _ in parts])))
 
     def begin_eviction(self, key: AttemptKey) -> None:
         """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
@@ -151,19 +139,23 @@ class RegionCapacity(NeverCopied):
         for cluster in held.parts:
             cluster.set_standing(key, standing)
         old = held.holding
-        self._set_held(key, _Held(old._replace(standing=standing), held.parts))
+        self._set_held(key, HeldAttempt(old._replace(standing=standing), held.parts))
 
     def begin_run(self, key: AttemptKey, started_s: float) -> None:
         """The attempt runs since then: see `ClusterCapacity.begin_run`."""
         held = self._find_held(key)
-        if self.rule.minimum_run_time_s <= 0.0:
+        if self.rule.minimum_run_time_s <= 0.0 and not self.rule.spares_work:
             return
         for cluster in held.parts:
             cluster.begin_run(key, started_s)
-        part = held.parts[0].holding(key)
-        if part is not None and part.evictable_from_s != held.holding.evictable_from_s:
-            holding = held.holding._replace(evictable_from_s=part.evictable_from_s)
-            self._set_held(key, _Held(holding, held.parts))
+        self._set_held(key, held.as_in_parts())
+
+    def save_work(self, key: AttemptKey, saved_s: float) -> None:
+        """The attempt's work up to then is saved: see `ClusterCapacity.save_work`."""
+        held = self._find_held(key)
+        for cluster in held.parts:
+            cluster.save_work(key, saved_s)
+        self._set_held(key, held.as_in_parts())
 
     def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
         """The attempt holds these from now on instead: see `ClusterCapacity.replace_placements`."""
@@ -174,7 +166,7 @@ class RegionCapacity(NeverCopied):
             with self.tentatively():
                 self._replace_parts(held, parts)
         self._replace_parts(held, parts)
-        self._set_held(key, _Held(holding, tuple([cluster for cluster, _ in parts])))
+        self._set_held(key, HeldAttempt(holding, tuple([cluster for cluster, _ in parts])))
         self.voluntary.begins_change(key)
 
     def change_carried_out(self, key: AttemptKey) -> bool:
@@ -191,16 +183,16 @@ class RegionCapacity(NeverCopied):
         held = self._find_held(key)
         for cluster in held.parts:
             cluster.replace_cells(key, cells)
-        self._set_held(key, _Held(held.holding._replace(cells=cells), held.parts))
+        self._set_held(key, HeldAttempt(held.holding._replace(cells=cells), held.parts))
 
-    def _replace_parts(self, held: _Held, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
+    def _replace_parts(self, held: HeldAttempt, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
         key = held.holding.key
         kept = [cluster for cluster, _ in parts]
         if any(cluster not in held.parts for cluster in kept) and held.parts and held.parts[0].is_leaving(key):
             raise GrowsWhileLeaving(key)
         for cluster, part in parts:
             if cluster in held.parts:
-                cluster.replace_placements(key, part.placements)
+                cluster.replace_placements(key, part.placements, part.whole_weight)
             else:
                 cluster.hold(part)
         for cluster in held.parts:
@@ -366,11 +358,16 @@ class RegionCapacity(NeverCopied):
     def is_short(self, counts: Integers, query: Query, standing: Standing) -> bool:
         """True when these `free_counts` are not enough for the query at this standing, even with all that attempts can do
         without, and there is nothing to evict."""
-        # Most regions that are asked often have one cluster.
-        most = counts.item() if len(counts) == 1 else counts.max(initial=0)
-        if most >= query.tasks or self.any_victim(query, standing):
+        if self.most_tasks(counts, query) >= query.tasks or self.any_victim(query, standing):
             return False
-        return not self.voluntary.possible or bool(self.counts_with_releases(counts, query).max() < query.tasks)
+        most = self.most_tasks(self.counts_with_releases(counts, query), query) if self.voluntary.possible else 0
+        return most < query.tasks
+
+    def most_tasks(self, counts: Integers, query: Query) -> int:
+        """For how many tasks there is capacity with these counts: in one cluster, or, if the query may be split, in all that pack."""
+        # Most regions that are asked often have one cluster.
+        most = int(counts.item() if len(counts) == 1 else counts.max(initial=0))
+        return max(most, int(counts[self.packing].sum())) if query.across_clusters else most
 
     def counts_with_releases(self, counts: Integers, query: Query) -> Integers:
         """[cluster] for how many tasks there is capacity at most when attempts give up what they can do without."""
@@ -391,7 +388,7 @@ class RegionCapacity(NeverCopied):
     @property
     def releases(self) -> int:
         """While it stays, a newcomer that found no place finds none."""
-        return self.shared.releases
+        return self.shared.releases + self.reserved.opened
 
     def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
         """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""
@@ -464,7 +461,8 @@ class RegionCapacity(NeverCopied):
         parts: list[tuple[ClusterCapacity, Holding]] = []
         for name in names:
             within = tuple([placement for placement in placements if placement.cluster == name])
-            parts.append((self._cluster_of(within[0]), holding._replace(placements=within)))
+            part = holding._replace(placements=within, whole_weight=holding.weight)
+            parts.append((self._cluster_of(within[0]), part))
         return parts or [(self.clusters[0], holding)]
 
     def _cluster_of(self, placement: TaskPlacement) -> ClusterCapacity:
@@ -475,9 +473,11 @@ class RegionCapacity(NeverCopied):
             raise UnknownMachine(placement.machine, f"is in cluster {where}, not in {placement.cluster}")
         return self.clusters[position]
 
-    def _set_held(self, key: AttemptKey, held: _Held | None) -> None:
+    def _set_held(self, key: AttemptKey, held: HeldAttempt | None) -> None:
         if self.shared.undo_log.tentative:
             self.shared.undo_log.note(partial(self._set_held, key, self._held.get(key)))
+        if self.reserved:
+            self.reserved.holds(key.workload, anything=held is not None)
         if held is None:
             del self._held[key]
             self.voluntary.holds(key, None)
@@ -485,7 +485,7 @@ class RegionCapacity(NeverCopied):
             self._held[key] = held
             self.voluntary.holds(key, held.holding)
 
-    def _find_held(self, key: AttemptKey) -> _Held:
+    def _find_held(self, key: AttemptKey) -> HeldAttempt:
         try:
             return self._held[key]
         except KeyError:

@@ -20,13 +20,14 @@ def capacity_after_change(
     """The region as it is now, with all that `before` holds; `before` stays as it was.
 
     `sources` say what attempts can do without besides flexible tasks; none: as before. A new capacity has new memories: what
-    found no room on the old machines may find some on these. Raises InventoryError when something is held on a machine
+    found no room on the old machines may find some on these. What is kept for gangs stays kept for them. Raises InventoryError when something is held on a machine
     that is gone or has become too small.
     """
     after = RegionCapacity(region, states, rule=before.rule)
     for source in sources:
         after.voluntary.add_source(source)
     after.voluntary.go_on_from(before.voluntary)
+    after.reserved.go_on_from(before.reserved)
     holdings = before.holdings()
     for holding in sorted(
         holdings, key=lambda one: order_of_holding(one.key, one.started_s, before.is_leaving(one.key))

@@ -7,9 +7,11 @@ closes the round.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from domain.diagnosis import Diagnosis, Reason
@@ -18,6 +20,7 @@ from domain.placement import AttemptKey, Score
 from domain.rank import QueuePosition
 from domain.workload import Workload
 from regional_scheduler.idle_outline import IdleMachines
+from regional_scheduler.refusals.kinds import WorkloadKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Lot(NamedTuple):
     """A guess from the last round's answers. It speeds the round up and never changes what is decided."""
     preempted_s: tuple[float, ...] = ()
     """When attempts of it were asked to leave for others; needed only where it is dispatched."""
+    kind: WorkloadKind | None = None
+    """What it asks for, as it was submitted; None: that is not known, or of no interest."""
 
     @property
     def key(self) -> AttemptKey:
@@ -84,18 +89,18 @@ def open_round(
     participants: Sequence[RegionId],
     upcoming: Sequence[Lot],
     hints: Mapping[WorkloadId, RegionId],
+    hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]] = MappingProxyType({}),
 ) -> Round:
     """The round over the head of the queue.
 
     `upcoming` is what follows the cursor in queue order, at least one lot more than the window if there are so many
     (that one shows that the queue goes on). `hints` are the expected winners that the last round's outcome carried
-    over; workloads that left the queue meanwhile, and regions that no longer participate, simply drop out.
+    over; workloads that left the queue meanwhile, and regions that no longer participate, simply drop out. Of whom they
+    say nothing, because the queue was ranked anew, the winner is expected that another one of its kind had in its place
+    (`hints_of_kinds`): where regions look alike, a lot without a guess ends what the round can decide.
     """
     invited = tuple(sorted(set(participants)))
-    expected = {workload: region for workload, region in hints.items() if region in invited}
-    lots = tuple(
-        lot._replace(expected_winner=expected.get(lot.workload.workload)) for lot in upcoming[: settings.window]
-    )
+    lots = _with_guesses(upcoming[: settings.window], invited, hints, hints_of_kinds)
     return Round(
         number=number,
         scan_pass=scan_pass,
@@ -105,6 +110,26 @@ def open_round(
         lots=lots,
         reaches_end=len(upcoming) <= settings.window,
     )
+
+
+def _with_guesses(
+    lots: Sequence[Lot],
+    invited: Sequence[RegionId],
+    hints: Mapping[WorkloadId, RegionId],
+    hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]],
+) -> tuple[Lot, ...]:
+    """The lots with their expected winners."""
+    guessed: list[Lot] = []
+    seen: Counter[WorkloadKind] = Counter()
+    for lot in lots:
+        expected = hints.get(lot.workload.workload)
+        if lot.kind is not None:
+            of_kind = hints_of_kinds.get(lot.kind, ())
+            if expected is None and of_kind:
+                expected = of_kind[seen[lot.kind] % len(of_kind)]
+            seen[lot.kind] += 1
+        guessed.append(lot._replace(expected_winner=expected if expected in invited else None))
+    return tuple(guessed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +190,9 @@ def depends_on_wins(answer: Answer) -> bool:
             return False
         case NoPlan():
             # Wins only take capacity. So where a job found no room without any, it finds none with some. Jobs that
-            # find no room together may do so because each takes the best place for itself: less may then be more.
-            return answer.assumes_wins or answer.reason is Reason.NO_ROOM_TOGETHER
+            # find no room together may do so because each takes the best place for itself: less may then be more. And
+            # what is kept for a gang is open to others as soon as that has won.
+            return answer.assumes_wins or answer.reason in (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS)
         case Bid():
             return True
 
@@ -188,3 +214,5 @@ class RegionResponse:
     gpus: int
     cpus: float
     idle: tuple[IdleMachines, ...] = ()
+    tenants_apart: bool = False
+    """Whether it may answer otherwise to another tenant's workload that asks for the same."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from cluster_manager.mechanism import Affinity
 from domain.identifiers import RegionId
-from domain.placement import Score
+from domain.placement import NO_WORK_DESTROYED, Score
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import TableInput
@@ -31,11 +31,11 @@ from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, RegionRespons
 NO_EVICTIONS = Score().preempted_by_priority
 
 LikeLots = tuple[
-    Standing, tuple[tuple[int, TaskResources, Affinity], ...], tuple[RegionId, ...], tuple[TableInput, ...]
+    Standing, tuple[tuple[int, TaskResources, Affinity, bool], ...], tuple[RegionId, ...], tuple[TableInput, ...]
 ]
 """Lots that a region tells apart only by what it runs already: same standing, jobs of the same shape, same inputs."""
 
-GuessedBid = tuple[int, tuple[int, ...], float, int, float, int, float, RegionId]
+GuessedBid = tuple[int, tuple[float, ...], tuple[int, ...], float, int, float, int, float, RegionId]
 """A score with its load corrected, and the region: in the order in which bids are compared."""
 
 
@@ -68,7 +68,7 @@ def expected_winners(
 
 def _like(lot: Lot) -> LikeLots:
     specification = lot.workload.specification
-    shapes = tuple((job.tasks, job.resources, affinity_of(job)) for job in specification.jobs)
+    shapes = tuple((job.tasks, job.resources, affinity_of(job), job.across_clusters) for job in specification.jobs)
     return lot.position.standing, shapes, specification.regions, specification.tables
 
 
@@ -200,7 +200,7 @@ class _RegionPrediction:
             spread += score.spread - sample.foreseen.spread
             fragmentation += score.fragmentation - sample.foreseen.fragmentation
         load = 1.0 - self._outline.idle_gpus / self._total_gpus
-        return (0, NO_EVICTIONS, 0.0, spread, fragmentation, 0, load, self.region)
+        return (0, NO_WORK_DESTROYED, NO_EVICTIONS, 0.0, spread, fragmentation, 0, load, self.region)
 
     def _bid_like(self, sample: _Sample, lot: Lot) -> GuessedBid | None:
         """What the region said to that lot, with the load that it would have now."""
@@ -232,6 +232,7 @@ def _score_without_evictions(answer: Answer) -> Score | None:
 def _guessed_bid(score: Score, more_load: float, region: RegionId) -> GuessedBid:
     return (
         score.reclaim_class,
+        score.work_destroyed_by_priority,
         score.preempted_by_priority,
         score.preempted_running_s,
         score.spread,

@@ -6,32 +6,39 @@ Intervals that end in `_real_s` are real seconds, whatever the service's clock; 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cluster_manager.tuning.mechanism import TuningMechanism
 from data_placement.machine_assignment.time_limits import DEFAULT_TIME_LIMIT_S, GREATEST_TIME_LIMIT_S
 from domain.eviction import EvictionRule
+from formats.problems import FieldProblem, FormatError
 from formats.scheduler_file import (
     NO_ELASTIC,
     NO_TUNING,
+    CompactionSection,
     Distribution,
     DistributionSection,
     Estimates,
     EvictionSection,
     PlacementSection,
     Priorities,
+    ReservationsSection,
     read_scheduler_file,
 )
 from formats.schema import Name, Schema
 from formats.service_samples import read_service_samples
-from global_scheduler.credit import CreditSettings
+from global_scheduler.credit import CreditSettings, FairShare
 from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.rounds import AuctionSettings
 from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
 from services.queue_rules import bounds_of_policies, queue_rules
+from services.retention.age import BadAge, check_age, least_age_s
+from services.retention.archive import Archive, ArchiveUnusable
+from services.tiers.lease_times import SILENCE_REAL_S
 from services.tuning_choice import check_order_of_packing, tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
@@ -48,6 +55,8 @@ class ScanConfiguration(Schema):
     age_weight_per_s: float = Field(default=CreditSettings().age_weight_per_s, ge=0, le=1e12)
     age_cap_s: float = Field(default=CreditSettings().age_cap_s, ge=0, le=1e12)
     fairness_weight: float = Field(default=CreditSettings().fairness_weight, ge=0, le=1e12)
+    fair_share: Annotated[FairShare, Field(strict=False)] = CreditSettings().fair_share
+    """What a tenant's use is compared with: that of all tenants (as published), or that of the average one."""
     usage_window_s: float = Field(default=CreditSettings().usage_window_s, ge=1e-3, le=1e12)
 
     def credit(self) -> CreditSettings:
@@ -56,6 +65,7 @@ class ScanConfiguration(Schema):
             age_weight_per_s=self.age_weight_per_s,
             age_cap_s=self.age_cap_s,
             fairness_weight=self.fairness_weight,
+            fair_share=self.fair_share,
             usage_window_s=self.usage_window_s,
         )
 
@@ -76,6 +86,22 @@ class LeaseConfiguration(Schema):
     """Which process serves what: a lease that is not renewed in time is taken over."""
 
     duration_real_s: float = Field(default=3.0, ge=0.1, le=GREATEST_REAL_S)
+    silence_real_s: float = Field(default=SILENCE_REAL_S, ge=0.1, le=GREATEST_REAL_S)
+    """A process whose event loop makes no turn for so long gives its lease up; one that is only busy keeps it."""
+    tasks_stop_after_real_s: float = Field(default=600.0, ge=0.1, le=GREATEST_REAL_S)
+    """So long after the lease of its cluster manager, or of its region, has ended a task has stopped itself."""
+    lost_grace_real_s: float = Field(default=60.0, ge=0.1, le=GREATEST_REAL_S)
+    """So long after that the cluster, or the region, is declared lost: what ran there runs elsewhere."""
+
+    @model_validator(mode="after")
+    def _check(self) -> LeaseConfiguration:
+        # A lease that is given back ends at once, and what was allowed under it was allowed for as long as it was to last.
+        if self.lost_grace_real_s < self.duration_real_s:
+            raise ValueError(
+                f"lost_grace_real_s is {self.lost_grace_real_s:g}; it must be at least duration_real_s"
+                f" ({self.duration_real_s:g}), or tasks could still run where they are taken for lost"
+            )
+        return self
 
 
 class ClustersConfiguration(Schema):
@@ -93,6 +119,17 @@ class ClustersConfiguration(Schema):
     """So many machines of a region are on their way at a time."""
 
 
+class RetentionConfiguration(Schema):
+    """For how long what is over stays in the database; by default for ever."""
+
+    older_than_s: float | None = None
+    """What has been over for so long is taken out, by itself; left out: nothing is."""
+    archive: str | None = None
+    """The folder to which it is written before, as Parquet; left out: it is deleted for good. Beside this file."""
+    every_real_s: float = Field(default=3600.0, ge=1.0, le=GREATEST_REAL_S)
+    """So often it is looked whether there is anything to take out."""
+
+
 class Configuration(Schema):
     """Everything, with defaults that suit a small fleet."""
 
@@ -100,6 +137,10 @@ class Configuration(Schema):
     auction: AuctionConfiguration = AuctionConfiguration()
     eviction: EvictionSection = EvictionSection()
     placement: PlacementSection = PlacementSection()
+    compaction: CompactionSection = CompactionSection()
+    """Whether small attempts move to make room for gangs that wait."""
+    reservations: ReservationsSection = ReservationsSection()
+    """Whether machines are kept for large gangs that have waited for too long."""
     lease: LeaseConfiguration = LeaseConfiguration()
     clusters: ClustersConfiguration = ClustersConfiguration()
     priorities: Priorities = Field(default_factory=dict)
@@ -116,6 +157,9 @@ class Configuration(Schema):
     round_s: float = Field(default=300.0, ge=1e-3, le=1e9)
     """So often, on the clock of the service, what runs is resized and tuned."""
 
+    retention: RetentionConfiguration = RetentionConfiguration()
+    """What leaves the database when it is old."""
+
     data: DataSettings = DataSettings()
     """Where tables are stored, how they move, and where they should be."""
 
@@ -131,6 +175,25 @@ class Configuration(Schema):
         """What resizes elastic attempts; None: nothing does. Raises FormatError for a policy that resizes nothing, or that has
         no price for it while one is given."""
         return elastic_policy(self.elastic, source, self.resize_pause_s)
+
+    def check_retention(self, source: str = "scheduler.yaml") -> None:
+        """Raises FormatError when what is younger than decisions need would be taken out, or could not be archived."""
+        problems = []
+        if self.retention.older_than_s is not None:
+            try:
+                check_age(self.retention.older_than_s, least_age_s(self.scan.usage_window_s))
+            except BadAge as bad:
+                problems.append(FieldProblem("retention.older_than_s", str(bad)))
+        if self.retention.archive is not None:
+            if self.retention.older_than_s is None:
+                problems.append(FieldProblem("retention.archive", "has nothing to hold: say older_than_s as well"))
+            else:
+                try:
+                    Archive(Path(self.retention.archive)).require_writable()
+                except ArchiveUnusable as unusable:
+                    problems.append(FieldProblem("retention.archive", str(unusable)))
+        if problems:
+            raise FormatError(source, problems)
 
     @property
     def counts_run_times(self) -> bool:
@@ -156,13 +219,20 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration.tuning_mechanism(str(path))
     configuration.elastic_policy(str(path))
     configuration.data.check_storage(str(path))
+    configuration.check_retention(str(path))
     return configuration
 
 
 def _beside(path: Path, configuration: Configuration) -> Configuration:
     """What names a file names it from where its own file is."""
-    file = configuration.distribution.samples_file
-    if file is None:
-        return configuration
-    distribution = configuration.distribution.model_copy(update={"samples_file": str(path.parent.absolute() / file)})
-    return configuration.model_copy(update={"distribution": distribution})
+    file, archive = configuration.distribution.samples_file, configuration.retention.archive
+    changed: dict[str, Schema] = {}
+    if file is not None:
+        changed["distribution"] = configuration.distribution.model_copy(
+            update={"samples_file": str(path.parent.absolute() / file)}
+        )
+    if archive is not None:
+        changed["retention"] = configuration.retention.model_copy(
+            update={"archive": str(path.parent.absolute() / archive)}
+        )
+    return configuration.model_copy(update=changed)

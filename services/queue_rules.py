@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from cluster_manager.tuning.packing_order import PACKING_ORDERS
-from domain.eviction import EvictionRule
+from domain.eviction import EvictionRule, VictimChoice
 from domain.tenant import LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.scheduler_file import NO_LEVELS, LevelsSection, PrioritySection
@@ -70,13 +70,20 @@ def queue_rules(
 
 
 def bounds_of_policies(priorities: Mapping[int, PrioritySection]) -> EvictionRule:
-    """How far the policies of these priorities want evictions bounded: what satisfies all of them."""
+    """How far the policies of these priorities want evictions bounded: what satisfies all of them.
+
+    Of the attempts of one standing those leave of which the least work is lost, unless policies are named that all want it as
+    MAST has published it.
+    """
     wanted = [policy.eviction for policy in _policies_named({section.ordering for section in priorities.values()})]
     limits = [rule.evictions_per_workload_and_hour for rule in wanted]
     return EvictionRule(
         max((rule.minimum_run_time_s for rule in wanted), default=0.0),
         min((limit for limit in limits if limit is not None), default=None),
         any(rule.spares_guaranteed for rule in wanted),
+        VictimChoice.PUBLISHED
+        if wanted and not any(rule.spares_work for rule in wanted)
+        else VictimChoice.LEAST_WORK_DESTROYED,
     )
 
 

@@ -34,6 +34,7 @@ from topmast.fleets import (
     Machine,
     OwnedCells,
     PinnedCell,
+    PriorityQuota,
     Rack,
     Region,
     Table,
@@ -42,6 +43,7 @@ from topmast.fleets import (
 )
 from topmast.loans import ClusterLoans, ReturningMachine
 from topmast.logs import LogChunk
+from topmast.losses import DeclaredLost
 from topmast.specifications import (
     Affinity,
     Emulated,
@@ -63,6 +65,7 @@ from topmast.workloads import (
     Queue,
     QueueEntry,
     QueuePosition,
+    Reservation,
     Submission,
     TaskPlacement,
     Workload,
@@ -86,6 +89,7 @@ __all__ = [
     "ClusterLoans",
     "Consolidation",
     "DeadlineError",
+    "DeclaredLost",
     "Diagnosis",
     "DiagnosisNumbers",
     "Emulated",
@@ -104,12 +108,14 @@ __all__ = [
     "PartlySubmittedError",
     "PinnedCell",
     "PreconditionError",
+    "PriorityQuota",
     "Queue",
     "QueueEntry",
     "QueuePosition",
     "Rack",
     "Region",
     "RegionStatus",
+    "Reservation",
     "ResourceExhaustedError",
     "RetryPolicy",
     "ReturningMachine",

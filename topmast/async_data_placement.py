@@ -11,7 +11,7 @@ from topmast.async_connection import AsyncConnection
 from topmast.errors import error_from_call
 from topmast.v1 import data_placement_pb2 as messages
 from topmast.v1 import data_placement_pb2_grpc
-from topmast.warehouse_files import import_requests, make_folder, warehouse_file
+from topmast.warehouse_files import import_requests, received_folder
 from topmast.warehouses import (
     AppliedPlan,
     ImportedWarehouse,
@@ -62,16 +62,16 @@ class AsyncDataPlacement:
             raise error_from_call(error, self._peer) from error
 
     async def export_folder(self, folder: Path) -> None:
-        """Writes the catalog into a folder, which is made; files that are there under the same names are replaced."""
-        make_folder(folder)
-        written: set[str] = set()
-        try:
-            async for chunk in self._stub.ExportWarehouse(messages.ExportWarehouseRequest()):
-                with warehouse_file(folder, chunk.file, append=chunk.file in written) as file:
-                    file.write(chunk.content)
-                written.add(chunk.file)
-        except grpc.RpcError as error:
-            raise error_from_call(error, self._peer) from error
+        """Writes the catalog into a folder, which is made; files that are there under the same names are replaced, all or none.
+
+        Raises PreconditionError, and leaves the folder alone, where it has files of another warehouse beside them.
+        """
+        with received_folder(folder) as received:
+            try:
+                async for chunk in self._stub.ExportWarehouse(messages.ExportWarehouseRequest()):
+                    received.add(chunk)
+            except grpc.RpcError as error:
+                raise error_from_call(error, self._peer) from error
 
     async def tables(
         self, *, region: str = "", namespace: str = "", limit: int | None = None

@@ -21,6 +21,7 @@ from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_
 from topmast.loans import ClusterLoans, loans_from_proto
 from topmast.log_reader import LogReader
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
+from topmast.losses import DeclaredLost, declared_from_proto
 from topmast.machines import MachinePlan, machine_plans_from_proto
 from topmast.reconnection import Patience
 from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
@@ -335,6 +336,14 @@ class Client:
         """
         request = migrate_request(workload, to)
         return change_from_proto(self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
+
+    def declare_lost(self, region: str, cluster: str = "", *, yes: bool = False) -> DeclaredLost:
+        """Says that a cluster, or (without one) all of a region, is lost: what ran there runs elsewhere, at once.
+
+        What holds its lease is refused, unless `yes`: then what runs there is stopped.
+        """
+        request = global_scheduler_pb2.DeclareLostRequest(region=region, cluster=cluster, yes=yes)
+        return declared_from_proto(self._connection.call(self._scheduler.DeclareLost, request, self._peer))
 
     def apply_machine_requests(self, requests: str, *, region: str = "") -> tuple[str, ...]:
         """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml), or of that region

@@ -132,10 +132,19 @@ class VirtualCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
-    """A team. `priority` 0 is the highest, 6 the lowest. `gpu_quota` counts GPUs by model.
+class PriorityQuota:
+    """What a tenant may use at a priority. `gpu_quota` and `cpu_quota` as in `Tenant`."""
 
-    The model "any" holds those that have no entry of their own; `cpu_quota` None: CPUs are not limited.
+    gpu_quota: Mapping[str, int] = field(default_factory=dict)
+    cpu_quota: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A team. `priority`, of workloads that ask for none: 0 is the highest, 6 the lowest. `gpu_quota` counts GPUs by model.
+
+    The model "any" holds those that have no entry of their own; `cpu_quota` None: CPUs are not limited. `further_quotas` are
+    by priority: workloads may ask for these priorities too.
     """
 
     tenant: str
@@ -144,6 +153,7 @@ class Tenant:
     cpu_quota: float | None = None
     fair_share_weight: float = 1.0
     virtual_clusters: Sequence[VirtualCluster] = ()
+    further_quotas: Mapping[int, PriorityQuota] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +245,10 @@ def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
         cpu_quota=tenant.cpu_quota,
         fair_share_weight=tenant.fair_share_weight,
         virtual_clusters=[_virtual_cluster_to_proto(owned) for owned in tenant.virtual_clusters],
+        further_quotas={
+            priority: fleet_pb2.PriorityQuota(gpu_quota=quota.gpu_quota, cpu_quota=quota.cpu_quota)
+            for priority, quota in tenant.further_quotas.items()
+        },
     )
 
 

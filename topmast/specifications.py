@@ -78,7 +78,8 @@ class JobSpecification:
     share of the machine; a task without GPUs must say both. `max_tasks` greater than `tasks` makes the job elastic.
     `pinned_cell` names one of the tenant's virtual cluster; with `yields_to_downgrade` it may lose its cells and go on
     opportunistically instead of being evicted by its own virtual cluster. `scaling` is the measured speed of an elastic job by the
-    number of its tasks, `{1: 1.0, 2: 1.9, 4: 3.4}`; empty: in proportion.
+    number of its tasks, `{1: 1.0, 2: 1.9, 4: 3.4}`; empty: in proportion. With `across_clusters` its tasks may be in several
+    clusters of the region where no single one has room; it cannot be elastic then.
     """
 
     name: str = "main"
@@ -98,6 +99,7 @@ class JobSpecification:
     pinned_cell: str = ""
     yields_to_downgrade: bool = False
     scaling: Mapping[int, float] = field(default_factory=dict)
+    across_clusters: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", _strings("command", self.command))
@@ -136,6 +138,8 @@ class WorkloadSpecification:
     labels: Mapping[str, str] = field(default_factory=dict)
     retry: RetryPolicy | None = None
     stop_grace_s: float | None = None
+    priority: int | None = None
+    """One at which its tenant has a quota; None: the tenant's."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(self.jobs))
@@ -170,11 +174,13 @@ class SingleJob(TypedDict, total=False):
     pinned_cell: str
     yields_to_downgrade: bool
     scaling: Mapping[int, float]
+    across_clusters: bool
     tables: Sequence[TableInput | str]
     regions: Sequence[str]
     labels: Mapping[str, str]
     retry: RetryPolicy | None
     stop_grace_s: float | None
+    priority: int | None
 
 
 def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
@@ -196,6 +202,7 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
         pinned_cell=said.get("pinned_cell", ""),
         yields_to_downgrade=said.get("yields_to_downgrade", False),
         scaling=said.get("scaling", {}),
+        across_clusters=said.get("across_clusters", False),
     )
     return WorkloadSpecification(
         tenant=said["tenant"],
@@ -206,6 +213,7 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
         labels=said.get("labels", {}),
         retry=said.get("retry"),
         stop_grace_s=said.get("stop_grace_s"),
+        priority=said.get("priority"),
     )
 
 
@@ -237,6 +245,7 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         regions=specification.regions,
         labels=specification.labels,
         stop_grace_s=specification.stop_grace_s,
+        priority=specification.priority,
     )
     if specification.retry is not None:
         message.retry.CopyFrom(
@@ -263,6 +272,7 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         ),
         environment=job.environment,
         consolidate=job.consolidate,
+        across_clusters=job.across_clusters,
         affinity=_affinity_to_proto(job.affinity),
         pinned_cell=job.pinned_cell,
         yields_to_downgrade=job.yields_to_downgrade,
@@ -333,6 +343,7 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         if message.HasField("retry")
         else None,
         stop_grace_s=message.stop_grace_s if message.HasField("stop_grace_s") else None,
+        priority=message.priority if message.HasField("priority") else None,
     )
 
 
@@ -359,6 +370,7 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification:
         pinned_cell=message.pinned_cell,
         yields_to_downgrade=message.yields_to_downgrade,
         scaling={point.tasks: point.throughput for point in message.scaling},
+        across_clusters=message.across_clusters,
     )
 
 

@@ -320,13 +320,37 @@ class QueueEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Machines that a region keeps for a gang that has waited for too long; `gpus` are those that the gang asks for.
+
+    It starts at `expected_start_s` if what runs there ends when it is expected to; what is not met by `expires_s` is made anew.
+    """
+
+    workload: str
+    name: str
+    tenant: str
+    region: str
+    clusters: tuple[str, ...]
+    machines: tuple[str, ...]
+    gpus: int
+    priority: int
+    level: int
+    made_s: float
+    expected_start_s: float
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
-    """The head of the queue, how many are in it altogether, and which scan pass ranked them, when."""
+    """The head of the queue, how many are in it altogether, and which scan pass ranked them, when; and what is kept for whom,
+    wherever it is in the queue."""
 
     entries: tuple[QueueEntry, ...]
     queued: int
     scan_pass: int
     scan_pass_s: float
+    reservations: tuple[Reservation, ...] = ()
+    """By the expected start."""
 
 
 def queue_from_proto(message: global_scheduler_pb2.GetQueueResponse) -> Queue:
@@ -346,4 +370,21 @@ def queue_from_proto(message: global_scheduler_pb2.GetQueueResponse) -> Queue:
         message.queued,
         message.scan_pass,
         message.scan_pass_s,
+        tuple(
+            Reservation(
+                one.workload,
+                one.name,
+                one.tenant,
+                one.region,
+                tuple(one.clusters),
+                tuple(one.machines),
+                one.gpus,
+                one.priority,
+                one.level,
+                one.made_s,
+                one.expected_start_s,
+                one.expires_s,
+            )
+            for one in message.reservations
+        ),
     )

@@ -27,6 +27,8 @@ class Eviction(NamedTuple):
     """The attempt that it makes room for owns the cells that it uses opportunistically: nothing bounds that."""
     overdue: bool = False
     """The machine should be back with inference already: there is no more time to save anything."""
+    room_for: WorkloadId | None = None
+    """When it migrates for another workload's sake: which one waits for its place."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """As details of an event, and as it is stored."""
@@ -42,6 +44,8 @@ class Eviction(NamedTuple):
             document["overdue"] = True
         if self.to:
             document["to"] = list(self.to)
+        if self.room_for is not None:
+            document["room_for"] = self.room_for
         return document
 
     @staticmethod
@@ -51,7 +55,13 @@ class Eviction(NamedTuple):
         if "by" not in document:
             to = document.get("to", ())
             machines = tuple(MachineId(str(name)) for name in to) if isinstance(to, list) else ()
-            return Eviction(cause, to=machines, overdue=document.get("overdue") is True)
+            room_for = document.get("room_for")
+            return Eviction(
+                cause,
+                to=machines,
+                overdue=document.get("overdue") is True,
+                room_for=None if room_for is None else WorkloadId(str(room_for)),
+            )
         return Eviction(
             cause,
             AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),

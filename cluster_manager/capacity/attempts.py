@@ -27,7 +27,9 @@ FIRST_ENTRY = 3
 END_ENTRY = 4
 SPARED = 5
 """1 if newcomers that are not guaranteed must leave it alone."""
-ATTEMPT_COLUMNS = 6
+WEIGHT = 6
+"""Of the whole attempt: see `domain.work_destroyed.work_weight`."""
+ATTEMPT_COLUMNS = 7
 
 
 class AttemptArrays(NamedTuple):
@@ -35,9 +37,11 @@ class AttemptArrays(NamedTuple):
 
     live: Integers  # [1] how many attempts there are: so many ranks of the order are in use
     order: Integers  # [rank] rows, worst standing first, then longest running, then id
-    rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY | SPARED]
+    rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY | SPARED | WEIGHT]
     evictable_from_s: Reals  # [row]
     started_s: Reals  # [row]
+    saved_s: Reals  # [row] since when its work would be lost ...
+    checkpoint_interval_s: Reals  # [row] ... but for what it saved every so many seconds since; 0: nothing
     entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | ROW]
 
 
@@ -50,6 +54,9 @@ class EvictionFacts(NamedTuple):
     spared: bool
     evictable_from_s: float
     started_s: float
+    weight: int
+    saved_s: float
+    checkpoint_interval_s: float
 
 
 NO_ATTEMPT = -1
@@ -89,6 +96,9 @@ def insert_attempt(
     attempts.rows[row, SPARED] = facts.spared
     attempts.evictable_from_s[row] = facts.evictable_from_s
     attempts.started_s[row] = facts.started_s
+    attempts.rows[row, WEIGHT] = facts.weight
+    attempts.saved_s[row] = facts.saved_s
+    attempts.checkpoint_interval_s[row] = facts.checkpoint_interval_s
     attempts.rows[row, FIRST_ENTRY] = first
     attempts.rows[row, END_ENTRY] = first + len(entries)
     for entry in range(len(entries)):
@@ -144,6 +154,8 @@ class HeldAttempts:
         self._rows = np.zeros((64, ATTEMPT_COLUMNS), np.int64)
         self._evictable_from_s = np.zeros(64, np.float64)
         self._started_s = np.zeros(64, np.float64)
+        self._saved_s = np.zeros(64, np.float64)
+        self._checkpoint_interval_s = np.zeros(64, np.float64)
         self._entries = _no_entries(1024)
         self._free_rows: list[int] = []
         self.order_keys: list[OrderKey] = []
@@ -226,6 +238,9 @@ class HeldAttempts:
         live.holding = holding
         self._evictable_from_s[live.row] = holding.evictable_from_s
         self._started_s[live.row] = holding.started_s
+        self._rows[live.row, WEIGHT] = holding.weight
+        self._saved_s[live.row] = holding.unsaved_since_s
+        self._checkpoint_interval_s[live.row] = holding.checkpoint_interval_s
         self._rank(live)
         self._has_changed(holding.key)
 
@@ -252,7 +267,14 @@ class HeldAttempts:
 
     def _published(self) -> AttemptArrays:
         arrays = AttemptArrays(
-            self._live, self._order, self._rows, self._evictable_from_s, self._started_s, self._entries
+            self._live,
+            self._order,
+            self._rows,
+            self._evictable_from_s,
+            self._started_s,
+            self._saved_s,
+            self._checkpoint_interval_s,
+            self._entries,
         )
         self._publish(arrays)
         return arrays
@@ -287,6 +309,9 @@ class HeldAttempts:
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
             self._evictable_from_s = np.concatenate((self._evictable_from_s, np.zeros_like(self._evictable_from_s)))
             self._started_s = np.concatenate((self._started_s, np.zeros_like(self._started_s)))
+            self._saved_s = np.concatenate((self._saved_s, np.zeros_like(self._saved_s)))
+            interval_s = self._checkpoint_interval_s
+            self._checkpoint_interval_s = np.concatenate((interval_s, np.zeros_like(interval_s)))
             self.arrays = self._published()
         return row
 

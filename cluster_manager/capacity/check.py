@@ -14,6 +14,7 @@ from cluster_manager.capacity.attempts import (
     NO_ATTEMPT,
     PRIORITY,
     SPARED,
+    WEIGHT,
     HeldAttempt,
     HeldAttempts,
     order_key,
@@ -94,6 +95,9 @@ def _check_attempts(attempts: HeldAttempts) -> None:
             float(arrays.started_s[live.row]),
             bool(arrays.rows[live.row, SPARED]),
             bool(arrays.rows[live.row, EVICTABLE]),
+            int(arrays.rows[live.row, WEIGHT]),
+            float(arrays.saved_s[live.row]),
+            float(arrays.checkpoint_interval_s[live.row]),
         )
         if attempts.by_row[live.row] is not live or stored != (
             *live.holding.standing,
@@ -101,6 +105,9 @@ def _check_attempts(attempts: HeldAttempts) -> None:
             live.holding.started_s,
             live.holding.spared,
             not live.leaving,
+            live.holding.weight,
+            live.holding.unsaved_since_s,
+            live.holding.checkpoint_interval_s,
         ):
             raise InvariantBroken(f"the row of {live.holding.key} says {stored}")
         _check_entries(attempts, live)

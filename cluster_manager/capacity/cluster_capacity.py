@@ -148,7 +148,8 @@ class ClusterCapacity(NeverCopied):
             self._set_standing(live, standing)
 
     def begin_run(self, key: AttemptKey, started_s: float) -> None:
-        """The attempt runs since then: the minimum run time begins anew. Never makes it evictable earlier."""
+        """It runs since then, with nothing to lose yet: the minimum run time begins anew. Never makes it evictable earlier."""
+        self.save_work(key, started_s)
         live = self._live(key)
         holding = live.holding
         if self.rule.minimum_run_time_s > 0.0:
@@ -157,8 +158,14 @@ class ClusterCapacity(NeverCopied):
                 self._set_holding(live, holding._replace(evictable_from_s=from_s))
                 self._expect_evictable(live.holding)
 
-    def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
-        """The attempt holds these from now on instead (resized or tuned).
+    def save_work(self, key: AttemptKey, saved_s: float) -> None:
+        """Its work up to then is saved. Nothing happens where no decision goes by that, or if more is saved already."""
+        live = self._live(key)
+        if self.rule.spares_work and saved_s > live.holding.unsaved_since_s:
+            self._set_holding(live, live.holding._replace(saved_s=saved_s))
+
+    def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], weight: int = 0) -> None:
+        """The attempt holds these from now on instead (resized or tuned); `weight`: `Holding.whole_weight`.
 
         Raises as `hold`, and GrowsWhileLeaving when it is being evicted and would hold anything that it did not hold
         before; then nothing has changed.
@@ -177,7 +184,7 @@ class ClusterCapacity(NeverCopied):
                     self._refuse(entries, entry, what)
             finally:
                 charge_entries(tables, position, live.entries, 1)
-        self._exchange(live, live.holding._replace(placements=placements), entries)
+        self._exchange(live, live.holding._replace(placements=placements, whole_weight=weight), entries)
 
     def replace_cells(self, key: AttemptKey, cells: CellsOfJobs) -> None:
         """The attempt's jobs use these cells from now on, on the GPUs that they have. Raises UnexpectedHolding."""
@@ -207,17 +214,15 @@ class ClusterCapacity(NeverCopied):
         """Whether the attempt's eviction has begun. Raises UnexpectedHolding."""
         return self._live(key).leaving
 
-    # Machines.
-
-    def set_machine_state(self, machine: MachineId, state: MachineState) -> tuple[AttemptKey, ...]:
-        """The machine's state from now on; returns the attempts on it, sorted by workload and attempt.
+    def set_machine_state(self, machine: MachineId, state: MachineState, *, say: bool = True) -> tuple[AttemptKey, ...]:
+        """The machine's state from now on; returns the attempts on it, sorted by workload and attempt, if to `say` that.
 
         Unless it takes work, what it holds stays charged until released. Raises UnknownMachine.
         """
         number = self.number_of(machine)
         if self._states[number] is not state:
             self._set_state(number, state)
-        return tuple(self._attempts.on_machine(number))
+        return tuple(self._attempts.on_machine(number)) if say else ()
 
     def machine_state(self, machine: MachineId) -> MachineState:
         """What the machine is doing. Raises UnknownMachine."""
@@ -241,8 +246,6 @@ class ClusterCapacity(NeverCopied):
             return self.layout.number_of_machine[machine]
         except KeyError:
             raise UnknownMachine(machine, f"is not in cluster {self.cluster}") from None
-
-    # Time.
 
     def pass_time(self, now: float) -> None:
         """Tells the listener of the capacity of attempts that may be evicted because it is `now`.
@@ -304,8 +307,6 @@ class ClusterCapacity(NeverCopied):
     def when_empty(self, kind: TaskKind, tasks: int) -> int:
         """How many tasks would fit with nothing else here and all machines up; each machine counted up to `tasks`."""
         return int(self.layout.shape_count @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks))
-
-    # Trying out.
 
     def tentatively(self) -> AbstractContextManager[None]:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
@@ -437,7 +438,8 @@ class ClusterCapacity(NeverCopied):
         entries, counted, holding = live.entries, self.shared.counted.kinds, live.holding
         # Of a whole number instead of a time a kernel would have to be compiled anew.
         times_s = float(holding.evictable_from_s), float(holding.started_s)
-        facts = *holding.standing, not live.leaving, holding.spared, *times_s
+        work = holding.weight, float(holding.unsaved_since_s), float(holding.checkpoint_interval_s)
+        facts = *holding.standing, not live.leaving, holding.spared, *times_s, *work
         entry, what = hold_entries(
             self._tables, self.position, entries, counted, live.row, rank, live.first_entry, must_fit, *facts
         )

@@ -78,6 +78,9 @@ def hold_entries(
     spared: bool,
     evictable_from_s: float,
     started_s: float,
+    weight: int,
+    saved_s: float,
+    checkpoint_interval_s: float,
 ) -> tuple[int, int]:
     """Charges the entries of an attempt in the cluster at this position, and puts it into the tables of attempts.
 
@@ -91,7 +94,9 @@ def hold_entries(
         if entry != ALL_FITS:
             return entry, what
     charge_and_count(cluster.machines, entries, FIRST, len(entries), cluster.kinds, cluster.counts, counted, CHARGE)
-    facts = EvictionFacts(priority, level, evictable, spared, evictable_from_s, started_s)
+    facts = EvictionFacts(
+        priority, level, evictable, spared, evictable_from_s, started_s, weight, saved_s, checkpoint_interval_s
+    )
     insert_attempt(cluster.attempts, row, rank, first, entries, facts)
     return ALL_FITS, 0
 

@@ -11,17 +11,21 @@ of `domain.eviction` lets the newcomer evict now, and that are not being evicted
    if the rest still suffices. So the largest are evicted and the fewest: wanting 10 GPUs, of victims with 4, 5 and 12
    only the 12 is evicted. And no victim is left that could be spared alone.
 
+That is the published rule. Where work is spared (`domain.eviction.VictimChoice`), the scan ends only behind a whole
+(priority, level), and step 2 is that of `least_work`.
+
 Feasibility is exact: when a cluster is refused, the job does not fit there even with every candidate gone.
 """
 
 from __future__ import annotations
 
 from cluster_manager.capacity.attempts import END_ENTRY, EVICTABLE, FIRST_ENTRY, LEVEL, PRIORITY, SPARED, AttemptArrays
-from cluster_manager.capacity.charging import MACHINE, charge
+from cluster_manager.capacity.charging import charge
 from cluster_manager.capacity.fitting import tasks_in_cluster
-from cluster_manager.capacity.tables import GPUS, MILLICPUS, NO_WORK, WORKS_AS, ClusterArrays, Integers
-from cluster_manager.capacity.task_kinds import PREFERRED, TIER
-from cluster_manager.eviction.supposed_release import BOTH_TIERS, RELEASE, TAKE_BACK, suppose_released
+from cluster_manager.capacity.tables import ClusterArrays, Integers
+from cluster_manager.eviction.candidates import release_all, size_of, take_back
+from cluster_manager.eviction.least_work import spare_work
+from cluster_manager.eviction.supposed_release import RELEASE, suppose_released
 from cluster_manager.kernel_scratch import (
     CANDIDATE_END,
     CANDIDATE_FIRST,
@@ -89,8 +93,14 @@ def scan_group(
     """
     earlier, count = known
     end_earlier = count
+    level = attempts.rows[attempts.order[ranks[0]], LEVEL] if ranks[0] < ranks[1] else 0
     for rank in range(ranks[0], ranks[1]):
         row = attempts.order[rank]
+        if newcomer.spares_work and attempts.rows[row, LEVEL] != level:
+            level = attempts.rows[row, LEVEL]
+            # Among those of one standing all are candidates: which of them leave is chosen afterwards.
+            if room >= newcomer.tasks:
+                break
         if not is_candidate(attempts, row, newcomer):
             continue
         # Those of the earlier tier were met in the same order, so one pointer finds those met again.
@@ -114,59 +124,9 @@ def scan_group(
         candidates[candidate, RELEASED] |= 1 << tier
         room += change
         # The scan goes through attempts in the order in which they should go: those further on should rather stay.
-        if room >= newcomer.tasks:
+        if room >= newcomer.tasks and not newcomer.spares_work:
             break
     return count, room
-
-
-@compiled_part
-def take_back(
-    cluster: ClusterArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int
-) -> int:
-    """Ends the supposed release of a candidate; returns the change in room."""
-    change, _ = suppose_released(
-        cluster,
-        newcomer.needs,
-        newcomer.tasks,
-        entries,
-        candidates[candidate, CANDIDATE_FIRST],
-        candidates[candidate, CANDIDATE_END],
-        candidates[candidate, RELEASED],
-        TAKE_BACK,
-    )
-    candidates[candidate, RELEASED] = 0
-    return change
-
-
-@compiled_part
-def release_all(
-    cluster: ClusterArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int
-) -> int:
-    """Supposes released what of the candidate is not yet; returns the change in room."""
-    change, _ = suppose_released(
-        cluster,
-        newcomer.needs,
-        newcomer.tasks,
-        entries,
-        candidates[candidate, CANDIDATE_FIRST],
-        candidates[candidate, CANDIDATE_END],
-        BOTH_TIERS & ~candidates[candidate, RELEASED],
-        RELEASE,
-    )
-    candidates[candidate, RELEASED] = BOTH_TIERS
-    return change
-
-
-@compiled_part
-def size_of(cluster: ClusterArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int) -> int:
-    """How large a candidate is in its cluster: GPUs, or thousandths of a CPU on machines without GPUs."""
-    resource = GPUS if newcomer.gpus > 0 else MILLICPUS
-    size = 0
-    for entry in range(candidates[candidate, CANDIDATE_FIRST], candidates[candidate, CANDIDATE_END]):
-        shape = cluster.state[entries[entry, MACHINE], WORKS_AS]
-        if shape != NO_WORK and newcomer.needs.table[shape, TIER] == PREFERRED:
-            size += entries[entry, resource]
-    return size
 
 
 @compiled_part
@@ -228,13 +188,22 @@ def take_back_all(
 
 @compiled_part
 def choose_victims(
-    cluster: ClusterArrays, newcomer: Newcomer, attempts: AttemptArrays, scanned: int, room: int, space: KernelScratch
+    cluster: ClusterArrays,
+    newcomer: Newcomer,
+    attempts: AttemptArrays,
+    scanned: int,
+    room: int,
+    space: KernelScratch,
+    steps: int,
 ) -> int:
-    """Step 2, given the candidates and the room with all that they hold, which suffices.
+    """Step 2, given the candidates and the room with all that they hold, which suffices; `steps` bound a search for less work.
 
     Fills `victims` and returns their number. Nothing is supposed to be released any more.
     """
-    victims = spare_needless(cluster, newcomer, attempts, scanned, room, space)
+    if newcomer.spares_work:
+        victims = spare_work(cluster, newcomer, attempts, scanned, room, space, steps)
+    else:
+        victims = spare_needless(cluster, newcomer, attempts, scanned, room, space)
     take_back_all(cluster, newcomer, attempts, scanned, space)
     return victims
 

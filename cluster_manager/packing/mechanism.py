@@ -18,6 +18,7 @@ from cluster_manager.packing.locality_score import RACK_WEIGHT
 from cluster_manager.packing.one_unit import ALONE, ALONE_THERE, UnitSearch, tables_of_unit
 from cluster_manager.packing.search import NO_PLACE, find_free_place, find_place_evicting
 from cluster_manager.place_rank import least_spread, rank_of
+from domain.eviction import EvictionRule
 from domain.placement import AttemptKey
 
 _Free: TypeAlias = tuple[int, int, float, Integers, Integers]
@@ -59,10 +60,11 @@ class Packing:
         return BestPlace(position, place) if position != NO_PLACE else (0,) * len(positions)
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
-        """Without evictions standings do not matter, and time only matters where attempts become evictable by it."""
+        """Without evictions standings do not matter, and time only matters where attempts become evictable by it, or where it
+        decides which of their work is lost."""
         if not query.may_evict:
             return query.kind.number, query.tasks, query.affinity
-        now_s = query.now_s if view.time_matters else 0.0
+        now_s = query.now_s if view.time_matters or view.rule.spares_work else 0.0
         asks = query.kind.number, query.tasks, query.affinity, query.standing
         return *asks, now_s, query.victims_from_priority, query.guaranteed
 
@@ -75,7 +77,7 @@ class Packing:
         here = np.array([row for row in rows if row >= 0], np.int64)
         required = np.zeros(len(here), np.int64)
         if len(here):
-            mark_required(view.shared.tables, view.position, newcomer_of(query), here, required)
+            mark_required(view.shared.tables, view.position, newcomer_of(query, view.rule), here, required)
         flags = iter(required.tolist())
         return tuple(row >= 0 and next(flags) == 1 for row in rows)
 
@@ -121,7 +123,7 @@ def _evicting_place(
 ) -> BestPlace | tuple[int, ...]:
     """The same in these tables."""
     rooms = np.zeros(len(positions), np.int64)
-    found: _Evicting = find_place_evicting(tables, positions, newcomer_of(query), rooms)
+    found: _Evicting = find_place_evicting(tables, positions, newcomer_of(query, views[positions[0]].rule), rooms)
     position, on_last_resort, spread, fragmentation, tasks, entries, rows = found
     if position == NO_PLACE:
         return tuple(rooms.tolist())
@@ -136,7 +138,9 @@ def _best_in_one_unit(
     found = [(int(position), packing.find(query, views[position])) for position in positions]
     places = [BestPlace(position, answer) for position, answer in found if isinstance(answer, Place)]
     if places:
-        return min(places, key=lambda best: (*rank_of(best.place, query.now_s), best.position))
+        return min(
+            places, key=lambda best: (*rank_of(best.place, query.now_s, views[best.position].rule), best.position)
+        )
     return tuple([answer.capacity for _, answer in found if isinstance(answer, Shortfall)])
 
 
@@ -171,8 +175,8 @@ def is_consolidated(query: Query) -> bool:
     return query.affinity.level is not AffinityLevel.CLUSTER
 
 
-def newcomer_of(query: Query) -> Newcomer:
-    """The query as kernels take it."""
+def newcomer_of(query: Query, rule: EvictionRule) -> Newcomer:
+    """The query as kernels take it, where evictions are bounded by that rule."""
     kind = query.kind
     return Newcomer(
         query.tasks,
@@ -185,4 +189,6 @@ def newcomer_of(query: Query) -> Newcomer:
         query.victims_from_priority,
         query.guaranteed,
         query.affinity.fills and kind.gpus > 0,
+        rule.spares_work,
+        rule.restart_cost_s,
     )

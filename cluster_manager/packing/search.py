@@ -13,6 +13,7 @@ from cluster_manager.capacity.charging import CHARGE, ENTRY_COLUMNS, GIVE_BACK, 
 from cluster_manager.capacity.cluster_tables import TablesOfClusters
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RESOURCES, SHAPE, ClusterArrays, Integers, Reals
 from cluster_manager.capacity.task_kinds import LAST_RESORT, PREFERRED, Needs
+from cluster_manager.eviction.least_work import MOST_STEPS, cost_of
 from cluster_manager.eviction.side_by_side import (
     END_CANDIDATE,
     FIRST_CANDIDATE,
@@ -46,6 +47,7 @@ from cluster_manager.place_rank import (
     RANK_FIELDS,
     RUNNING_S,
     SPREAD,
+    WORK,
     rank_comes_before,
 )
 from domain.rank import Standing
@@ -108,6 +110,8 @@ def rank_victims(
         best_priority = min(best_priority, priority)
         running_s += max(newcomer.now_s - attempts.started_s[row], 0.0)
         ranks[index, COUNTS + priority] += 1.0
+        if newcomer.spares_work:
+            ranks[index, WORK + priority] += cost_of(attempts, row, newcomer)
     ranks[index, BEST_PRIORITY] = -best_priority
     ranks[index, ON_LAST_RESORT] = 1.0 if tier == LAST_RESORT else 0.0
     ranks[index, RUNNING_S] = 0.0 - running_s
@@ -123,7 +127,9 @@ def keep_choice(choice: Choice, kept: Choice) -> None:
 
 
 @compiled
-def sizes_of(tables: TablesOfClusters, positions: Integers, tasks: int, evicting: bool) -> ScratchSizes:
+def sizes_of(
+    tables: TablesOfClusters, positions: Integers, tasks: int, evicting: bool, spares_work: bool
+) -> ScratchSizes:
     """How much space a search in these clusters needs."""
     machines = 0
     racks = 0
@@ -138,7 +144,8 @@ def sizes_of(tables: TablesOfClusters, positions: Integers, tasks: int, evicting
         if evicting:
             attempts = max(attempts, cluster.attempts.live[0])
             all_attempts += cluster.attempts.live[0]
-    return ScratchSizes(min(machines, tasks), racks, largest_rack, attempts, all_attempts)
+    work = attempts if spares_work else 0
+    return ScratchSizes(min(machines, tasks), racks, largest_rack, attempts, all_attempts, work)
 
 
 @compiled
@@ -157,7 +164,18 @@ def free_newcomer(
     """One that evicts no attempt: its standing and its time do not matter."""
     needs = Needs(needs_table, least_needs)
     return Newcomer(
-        tasks, gpus, consolidate, tiers, needs, Standing(0, 0), 0.0, HIGHEST_PRIORITY, False, fills and gpus > 0
+        tasks,
+        gpus,
+        consolidate,
+        tiers,
+        needs,
+        Standing(0, 0),
+        0.0,
+        HIGHEST_PRIORITY,
+        False,
+        fills and gpus > 0,
+        False,
+        0.0,
     )
 
 
@@ -180,7 +198,7 @@ def find_free_place(
     taken field by field: as one argument it would take longer to enter than most searches take.
     """
     newcomer = free_newcomer(tasks_asked, gpus, consolidate, fills, tiers, needs_table, least_needs)
-    sizes = sizes_of(tables, positions, newcomer.tasks, False)
+    sizes = sizes_of(tables, positions, newcomer.tasks, False, False)
     space = new_kernel_scratch(sizes)
     kept = new_choice(sizes.machines)
     ranks = np.zeros((2, RANK_FIELDS), np.float64)
@@ -217,6 +235,10 @@ def choose_all_victims(
     Returns the first of those whose victims make the best rank, or NO_PLACE.
     """
     best = NO_PLACE
+    suffice = 0
+    for index in range(len(positions)):
+        suffice += 1 if scans[index, ROOM] >= newcomer.tasks else 0
+    steps = MOST_STEPS // max(suffice, 1)
     for index in range(len(positions)):
         cluster = tables[positions[index]]
         here = of_candidates(space, scans[index, FIRST_CANDIDATE], scans[index, END_CANDIDATE])
@@ -224,7 +246,7 @@ def choose_all_victims(
         if room < newcomer.tasks:
             take_back_all(cluster.machines, newcomer, cluster.attempts, scanned, here)
             continue
-        victims = choose_victims(cluster.machines, newcomer, cluster.attempts, scanned, room, here)
+        victims = choose_victims(cluster.machines, newcomer, cluster.attempts, scanned, room, here, steps)
         rank_victims(cluster.attempts, newcomer, victims, tier, here, ranks, index)
         scans[index, VICTIMS] = victims
         if best == NO_PLACE or rank_comes_before(ranks[index], ranks[best], SPREAD):
@@ -242,7 +264,7 @@ def find_place_evicting(
     The position is NO_PLACE exactly when there is none. Then `rooms` says for how many tasks there is capacity in each
     of them, all evicted that may be.
     """
-    sizes = sizes_of(tables, positions, newcomer.tasks, True)
+    sizes = sizes_of(tables, positions, newcomer.tasks, True, newcomer.spares_work)
     space = new_kernel_scratch(sizes)
     scans = np.empty((len(positions), SCAN_COLUMNS), np.int64)
     ranks = np.zeros((len(positions), RANK_FIELDS), np.float64)

@@ -49,8 +49,10 @@ class Program:
             self._solver.changeColIntegrality(self._columns, highspy.HighsVarType.kInteger)
         self._columns += 1
 
-    def solve(self, time_limit_s: float, gap: float = 0.0) -> Solution:
+    def solve(self, time_limit_s: float, gap: float = 0.0, most_nodes: int | None = None) -> Solution:
         """The best answer within the limit, at most this fraction below the bound where it is reached in time.
+
+        `most_nodes` of the search tree are looked at, which unlike a time gives the same answer on every machine.
 
         Raises NotSolved when there is none.
         """
@@ -58,6 +60,8 @@ class Program:
             return Solution((), 0.0, 0.0)
         self._solver.setOptionValue("time_limit", time_limit_s)
         self._solver.setOptionValue("mip_rel_gap", gap)
+        if most_nodes is not None:
+            self._solver.setOptionValue("mip_max_nodes", most_nodes)
         self._solver.run()
         status = self._solver.getModelStatus()
         info = self._solver.getInfo()

@@ -82,6 +82,25 @@ def price_group(
     storage, legal = _price_storage(problem, state, group, tables, targets, length)
     if not legal:
         return Change(0.0, 0.0, 0.0, 0.0, False)
+    reads, at_home = collect_group(problem, state, scratch, group, tables, targets, length)
+    if at_home < 0.0 and state.sums[AT_HOME] + at_home < problem.home_least * (1.0 - 1e-12):
+        legal = False
+    gpu_cost, cells_legal = price_cells(problem, state, scratch)
+    clear(scratch)
+    return Change(reads, gpu_cost, storage, at_home, legal and cells_legal)
+
+
+@compiled_part
+def collect_group(
+    problem: PlacementProblem,
+    state: PlacementState,
+    scratch: Scratch,
+    group: GroupScratch,
+    tables: Indices,
+    targets: Indices,
+    length: int,
+) -> tuple[float, float]:
+    """Fills the scratch with what moving the tables changes; returns the change of Expression 1's cost and of Expression 6."""
     slots = _collect_jobs(problem, state, group, tables, targets, length)
     reads = 0.0
     at_home = 0.0
@@ -101,11 +120,7 @@ def price_group(
         for region in range(len(state.stored)):
             group.tables[slot, region] = 0
             group.bytes[slot, region] = 0.0
-    if at_home < 0.0 and state.sums[AT_HOME] + at_home < problem.home_least * (1.0 - 1e-12):
-        legal = False
-    gpu_cost, cells_legal = price_cells(problem, state, scratch)
-    clear(scratch)
-    return Change(reads, gpu_cost, storage, at_home, legal and cells_legal)
+    return reads, at_home
 
 
 @compiled_part

@@ -71,7 +71,7 @@ def no_groups() -> Groups:
 
 
 @compiled_part
-def _gather(
+def not_there_yet(
     problem: PlacementProblem, state: PlacementState, groups: Groups, number: int, room: GroupRoom, target: int
 ) -> int:
     """Fills the room with what is to move to the target; returns how many, none if they are read too often."""
@@ -88,9 +88,7 @@ def _gather(
 
 
 @compiled_part
-def _take(
-    problem: PlacementProblem, state: PlacementState, budget: CopyingBudget, room: GroupRoom, moving: int
-) -> bool:
+def take(problem: PlacementProblem, state: PlacementState, budget: CopyingBudget, room: GroupRoom, moving: int) -> bool:
     """Charges the budget for what is in the room; gives everything back, and returns False, where that is too much."""
     for index in range(moving):
         table = room.tables[index]
@@ -115,7 +113,7 @@ def move_together(
     change: Change,
 ) -> bool:
     """Moves what is in the room, which changes so much, if the budget allows it; the tables share the gain equally."""
-    if not _take(problem, state, budget, room, moving):
+    if not take(problem, state, budget, room, moving):
         return False
     for index in range(moving):
         table = room.tables[index]
@@ -149,7 +147,7 @@ def gather_groups(
         least = -LEAST_GAIN
         gained = Change(0.0, 0.0, 0.0, 0.0, True)
         for target in range(len(state.stored)):
-            moving = _gather(problem, state, groups, number, room, target)
+            moving = not_there_yet(problem, state, groups, number, room, target)
             if moving == 0:
                 continue
             change = price_group(problem, state, scratch, group, room.tables, room.targets, moving)
@@ -160,7 +158,7 @@ def gather_groups(
                 gained = change
         if best < 0:
             continue
-        moving = _gather(problem, state, groups, number, room, best)
+        moving = not_there_yet(problem, state, groups, number, room, best)
         if move_together(problem, state, scratch, budget, ledger, room, moving, gained):
             moved += 1
     return moved

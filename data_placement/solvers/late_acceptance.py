@@ -5,7 +5,7 @@ and gains nothing. Here communities, jobs with their tables and chains also move
 random steps move a table, all tables of a job, two tables in exchange, or tables that the same jobs read. A random step is
 accepted when the placement is no worse than some hundred steps ago (Burke and Bykov, "The late acceptance hill-climbing
 heuristic", 2017). The best placement that was met is the result. A step is priced without making it, so one that is not
-accepted is cheap.
+accepted is cheap. In the end moves of the weightiest tables and jobs are forced, and the others climb around them.
 
 Invariant: every accepted placement is legal, within the limits of copying, and makes no exceeded limit worse.
 """
@@ -36,7 +36,15 @@ class LateAcceptance:
         """The best placement met; deterministic by the generator's seed unless it was stopped by the clock."""
         problem, saved = task.problem, resumed(self, task)
         groups, chains = (Stage.COMMUNITIES, Stage.JOBS, Stage.CLIMB), (Stage.CHAINS, Stage.CLIMB)
-        stages = (Stage.CLIMB, *groups, *chains, *(Stage.SEARCH, *groups) * self.turns, *chains)
+        stages = (
+            Stage.CLIMB,
+            *groups,
+            *chains,
+            *(Stage.SEARCH, *groups) * self.turns,
+            *chains,
+            Stage.FORCE,
+            Stage.CLIMB,
+        )
         steps = max(self.fewest_steps, self.steps_per_table * len(task.start.home)) // self.turns
         if saved is None:
             seed = int(task.rng.integers(1, 2**31))

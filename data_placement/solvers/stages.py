@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from data_placement.communities import communities_of
 from data_placement.objective.group_moves import group_scratch_of
 from data_placement.objective.placement_state import scratch_of, total_cost
+from data_placement.objective.relaxed_limits import relaxed_limits
 from data_placement.solvers.chain_moves import LONGEST, move_chains, weightiest_groups
+from data_placement.solvers.forced_moves import EXCEEDING, Trials, force_group, more_trials, no_trials
 from data_placement.solvers.gathering import (
     Groups,
     gather_groups,
@@ -46,6 +48,7 @@ class Stage(StrEnum):
     COMMUNITIES = "moving communities of tables"
     JOBS = "moving jobs with their tables"
     CHAINS = "moving chains of tables"
+    FORCE = "forcing moves of tables"
     SEARCH = "searching for better placements"
 
 
@@ -65,6 +68,8 @@ class StagedSearch:
     groups: Groups = field(default_factory=no_groups)
     position: int = 0
     """In the groups"""
+    trials: Trials = field(default_factory=no_trials)
+    """Of forced moves"""
     search: Search | None = None
     community: Indices | None = None
     """(T,) once they are known"""
@@ -84,6 +89,7 @@ class StagedSearch:
         number, begun, position, seed = saved["stages.place"].tolist()
         found = cls(Climb.resumed(task, saved), stages, steps, history_length, int(seed), int(number), bool(begun))
         found.groups, found.position = unpacked("groups", no_groups(), saved), int(position)
+        found.trials = unpacked("trials", no_trials(), saved)
         if "search.step" in saved:
             found.search = unpacked("search", found._new_search(), saved)
         return found
@@ -93,6 +99,7 @@ class StagedSearch:
         return {
             **self.climb.saved(),
             **packed("groups", self.groups),
+            **packed("trials", self.trials),
             **({} if self.search is None else packed("search", self.search)),
             "stages.place": np.array([self.number, self.begun, self.position, self.seed], np.int64),
         }
@@ -131,8 +138,8 @@ class StagedSearch:
             self.groups = pieces_of_communities(self.communities(), state)
         elif stage is Stage.JOBS:
             self.groups = groups_of_jobs(problem)
-        elif stage is Stage.CHAINS:
-            self.groups = weightiest_groups(problem)
+        elif stage in (Stage.CHAINS, Stage.FORCE):
+            self.groups, self.trials = weightiest_groups(problem), no_trials()
         else:
             self.search = self._new_search()
 
@@ -146,6 +153,8 @@ class StagedSearch:
             return self.climb.run(MOST_ROUNDS, told)
         if stage is Stage.SEARCH:
             return self._search(stage, told)
+        if stage is Stage.FORCE:
+            return self._force(stage, told)
         return self._chain(stage, told) if stage is Stage.CHAINS else self._gather(stage, told)
 
     def _gather(self, stage: Stage, progress: Progress) -> bool:
@@ -177,6 +186,19 @@ class StagedSearch:
             first, last = self.position, min(len(order), self.position + _CHAINS_CHUNK)
             move_chains(problem, state, scratch, group, budget, ledger, groups, room, best, homes, first, last)
             self.position = last
+        self.groups = no_groups()
+        return True
+
+    def _force(self, stage: Stage, progress: Progress) -> bool:
+        problem, state, groups, trials = self.climb.problem, self.climb.state, self.groups, self.trials
+        scratch, group, room = scratch_of(problem), group_scratch_of(problem), room_for(groups)
+        homes, held = state.home.copy(), np.zeros(len(state.home), np.bool_)
+        while more_trials(trials, groups):
+            idle = int(trials.tried[0] - trials.gained[0])
+            if not progress(stage, idle / len(groups.order)):
+                return False
+            limits = relaxed_limits(problem, state, EXCEEDING * total_cost(state))
+            force_group(problem, state, scratch, group, self.climb.budget, limits, groups, room, homes, held, trials)
         self.groups = no_groups()
         return True
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.rank import OVER_QUOTA_LEVELS
 from global_scheduler.arithmetic import Floats
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.level_followers import followers, rows_of
@@ -24,6 +25,10 @@ class AssignedLevels(NamedTuple):
     level: NDArray[np.int16]
     next_change_s: float
     """When the first of them changes its level if all go on; infinity: never."""
+
+    def below_within_quota(self, within_quota: NDArray[np.bool_]) -> AssignedLevels:
+        """The same where a tenant has a quota at the lowest priority."""
+        return self._replace(level=below_within_quota(self.level, within_quota))
 
 
 def queued_levels(
@@ -64,6 +69,12 @@ def running_levels(
             until_s = column_of(running.until_s, len(rows), policy.name, _KIND)
         next_change_s = min(next_change_s, float(until_s.min(initial=math.inf)))
     return AssignedLevels(level, next_change_s)
+
+
+def below_within_quota(level: NDArray[np.int16], within_quota: NDArray[np.bool_]) -> NDArray[np.int16]:
+    """The levels where a tenant has a quota at the lowest priority: what is over quota stands below all within (`domain.rank`)."""
+    stands: NDArray[np.int16] = np.where(within_quota, level, level + OVER_QUOTA_LEVELS).astype(np.int16)
+    return stands
 
 
 def _checked(policy: LevelPolicy, level: Floats, length: int) -> Floats:

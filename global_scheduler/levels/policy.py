@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, Protocol
 
-import numpy as np
-
+from domain.rank import OVER_QUOTA_LEVELS
 from global_scheduler.arithmetic import Numbers
 from global_scheduler.knowledge import Knowledge, PolicyInput
 
-WORST_LEVEL = int(np.iinfo(np.int16).max)
-"""Levels are stored as small integers; a rule that may need more of them is refused when it is made."""
+WORST_LEVEL = OVER_QUOTA_LEVELS - 1
+"""What over-quota workloads stand at may come on top; a rule that may need more of them is refused when it is made."""
 
 CLOCK_SLACK_S = 1e-5
 """A crossing that is so near counts as crossed: sums of clock times are rounded, and must not lead to the same level again."""

@@ -2,7 +2,9 @@
 
 Rule: a job that found no place covers every one of its group that asks for as many tasks or more, of as many GPUs, CPUs
 and MiB or more, at the same or a worse standing, unless that one is guaranteed and the first was not: a guaranteed
-newcomer may evict what others must leave alone, never the other way round. Only entries that no other one of the group
+newcomer may evict what others must leave alone, never the other way round. Nor does the refusal of one that must be in one
+cluster cover one that may be split; that of one that may be split covers both. One that was kept off what is reserved covers
+only those that run for as long or longer by their class. Only entries that no other one of the group
 covers are kept, and of those only so many as were used last.
 """
 
@@ -39,7 +41,10 @@ MILLICPUS = 2
 MEBIBYTES = 3
 OPPORTUNISTIC = 4
 STANDING = 5
-ENTRY_COLUMNS = 6
+IN_ONE_CLUSTER = 6
+RUN_TIME = 7
+"""Its class, if it was refused for want of what is kept for others; else 0. Of a job that is asked about: its class."""
+ENTRY_COLUMNS = 8
 LEVELS = 1 << 32
 """More than one priority has."""
 
@@ -60,12 +65,19 @@ class RefusedJob:
     """As the mechanisms were asked, at the standing at which it was refused."""
     capacity: list[int]  # [cluster]
     when_empty: list[int]  # [cluster]
+    together: tuple[int, ...]
+    """The positions of the clusters whose capacities count together for it; empty: it must be in one cluster."""
     seen: int
     """The releases before this number are in `capacity`."""
     used: int = 0
     """When it was last the answer."""
     holds: bool = True
     """False: the job may find a place by now."""
+
+    def may_fit(self, position: int) -> bool:
+        """Whether the capacity suffices for its tasks now that there is more at this position."""
+        tasks, capacity = self.query.tasks, self.capacity
+        return capacity[position] >= tasks or sum([capacity[one] for one in self.together]) >= tasks
 
 
 class RefusedJobs:
@@ -119,7 +131,7 @@ class RefusedJobs:
             position = release.position
             most = release.mechanism.capacity_after(query, capacity[position], release.released)
             capacity[position] = min(most, entry.when_empty[position])
-            if capacity[position] >= query.tasks:
+            if entry.may_fit(position):
                 return False
         return True
 

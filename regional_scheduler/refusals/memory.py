@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -25,12 +26,13 @@ from cluster_manager.recently_used import RecentlyUsed
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload, WorkloadSpecification
 from regional_scheduler.planner import NoPlace
-from regional_scheduler.refusal import Refusal, no_room_alone, no_room_for_smaller
-from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, Scope, standing_column
-from regional_scheduler.refusals.questions import Alike, AskedJob, Question, alike, question_about
+from regional_scheduler.refusal import Refusal, held_for_others, no_room_alone, no_room_for_smaller
+from regional_scheduler.refusals.entries import RUN_TIME, STANDING, RefusedJob, RefusedJobs, Scope, standing_column
+from regional_scheduler.refusals.questions import OPEN_TO_IT, Alike, AskedJob, Question, alike, question_about
 from regional_scheduler.refusals.releases import ReleaseLog
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.region_releases import RegionRelease
+from regional_scheduler.run_time_class import run_time_class
 
 QUESTIONS_REMEMBERED = 16_384
 """That were asked last."""
@@ -51,6 +53,7 @@ class RefusalMemory:
         "__weakref__",
         "_count_again",
         "_known",
+        "_opened",
         "_questions",
         "_region",
         "_releases",
@@ -70,6 +73,7 @@ class RefusalMemory:
         self._known = RefusedJobs(self._releases, self._count_again)
         self._supposed: RefusedJobs | None = None
         self._questions: RecentlyUsed[Alike, Question] = RecentlyUsed(QUESTIONS_REMEMBERED)
+        self._opened = region.reserved.opened
         self.lookups = 0
         """Workloads asked about since this memory exists."""
         self.hits = 0
@@ -83,12 +87,16 @@ class RefusalMemory:
 
     # Asking.
 
-    def question(self, specification: WorkloadSpecification, *, within_quota: bool) -> Question:
-        """The workload as a question, to be asked again and again. Raises ValueError: see `plan_workload`."""
-        key = alike(specification, within_quota=within_quota)
+    def question(self, specification: WorkloadSpecification, *, within_quota: bool, kept_off: bool = True) -> Question:
+        """The workload as a question, to be asked again and again. Raises ValueError: see `plan_workload`.
+
+        `kept_off`: whether it is asked for a workload that is kept off what is reserved for others, unless it ends in time.
+        """
+        run_time = run_time_class(specification) if kept_off and self._region.reserved.in_use else OPEN_TO_IT
+        key = alike(specification, run_time, within_quota=within_quota)
         question = self._questions.get(key)
         if question is None:
-            question = question_about(self._region, specification, within_quota=within_quota)
+            question = question_about(self._region, specification, run_time, within_quota=within_quota)
             self._questions.put(key, question)
         return question
 
@@ -98,6 +106,7 @@ class RefusalMemory:
         Counts free capacity, too: it says nothing about what is supposed, and must not be asked meanwhile.
         """
         self.lookups += 1
+        self._forget_what_was_opened()
         for asked in question.jobs:
             if self._is_short(asked, standing) or self._entry_for(asked, standing) is not None:
                 self.hits += 1
@@ -107,6 +116,7 @@ class RefusalMemory:
     def is_remembered(self, question: Question, standing: Standing) -> bool:
         """The same, by remembered refusals alone."""
         self.lookups += 1
+        self._forget_what_was_opened()
         for asked in question.jobs:
             if self._entry_for(asked, standing) is not None:
                 self.hits += 1
@@ -129,6 +139,10 @@ class RefusalMemory:
         if found is None:
             return None
         job, asked, entry, supposed = found
+        if entry.row[RUN_TIME] != OPEN_TO_IT:
+            binding = self._region.reserved.binding(workload.workload, workload.specification, standing, now)
+            kept = held_for_others(self._region.region, job, tuple(entry.capacity), binding, now)
+            return KnownRefusal(replace(kept, room=()), supposed)
         return KnownRefusal(self._explained(job, asked, entry, now), supposed)
 
     # Remembering.
@@ -144,12 +158,13 @@ class RefusalMemory:
         # Without `room` its jobs fail only together. They may fit where less is free, so nothing follows from that.
         if not refusal.room or now < self._region.time_passed_s:
             return
-        question = self.question(workload.specification, within_quota=within_quota)
+        self._forget_what_was_opened()
+        question = self.question(workload.specification, within_quota=within_quota, kept_off=refusal.held)
         job, asked = workload.specification.jobs[0], question.jobs[0]
         if len(question.jobs) > 1:
             jobs = zip(workload.specification.jobs, question.jobs, strict=True)
             job, asked = next(pair for pair in jobs if pair[0].name == refusal.job)
-        if max(refusal.room) >= job.tasks:
+        if self._region.most_tasks(np.array(refusal.room, np.int64), asked.query) >= job.tasks:
             return  # A mechanism has failed: it has not said that there is too little.
         asked.row[STANDING] = standing_column(standing)
         for layer in self._layers():
@@ -173,6 +188,8 @@ class RefusalMemory:
         """Everything is forgotten."""
         self._known.clear()
         self._releases.clear()
+        if self._supposed is not None:
+            self._supposed.clear()
 
     # Hearing what is released.
 
@@ -188,6 +205,13 @@ class RefusalMemory:
 
     # Below.
 
+    def _forget_what_was_opened(self) -> None:
+        """Machines that were kept for others and are not any more were not released: nothing is added up, all is forgotten."""
+        opened = self._region.reserved.opened
+        if opened != self._opened:
+            self._opened = opened
+            self.clear()
+
     def _keep(self, asked: AskedJob, job: JobSpecification, standing: Standing, capacity: list[int]) -> None:
         """One more entry, which no other one covers."""
         asked.row[STANDING] = standing_column(standing)
@@ -198,6 +222,7 @@ class RefusalMemory:
             asked.query._replace(standing=standing),
             capacity,
             self._region.when_empty(asked.query.kind, job.tasks),
+            tuple(self._region.packing.tolist()) if asked.query.across_clusters else (),
             self._releases.number,
         )
         if self._supposed is not None:
@@ -217,10 +242,12 @@ class RefusalMemory:
     ) -> tuple[JobSpecification, AskedJob, RefusedJob, bool] | None:
         """The first job that is known to have no place, and how that is known; what is not only supposed comes first."""
         self.lookups += 1
+        self._forget_what_was_opened()
         specification = workload.specification
         if not self._known.count and self._supposed is None:
             return None
-        question = self.question(specification, within_quota=within_quota)
+        kept_off = self._region.reserved.of(workload.workload) is None
+        question = self.question(specification, within_quota=within_quota, kept_off=kept_off)
         for job, asked in zip(specification.jobs, question.jobs, strict=True):
             entry = self._entry_for(asked, standing)
             if entry is not None:
@@ -272,8 +299,8 @@ class RefusalMemory:
         room, smaller = tuple(entry.capacity), entry.job
         if asked.query.kind.number == entry.query.kind.number:
             empty = region.when_empty(asked.query.kind, job.tasks)
-            return no_room_alone(region.region, region.cluster_ids, job, standing, room, empty, now)
-        found = no_room_alone(region.region, region.cluster_ids, smaller, standing, room, entry.when_empty, now)
+            return no_room_alone(region, asked.query, job, standing, room, empty, now)
+        found = no_room_alone(region, entry.query, smaller, standing, room, entry.when_empty, now)
         return no_room_for_smaller(job, smaller, found)
 
 

@@ -20,8 +20,11 @@ from regional_scheduler.queries import query_of
 from regional_scheduler.refusals.entries import Group, RefusedJob, Scope, standing_column
 from regional_scheduler.region_capacity import RegionCapacity
 
-Alike: TypeAlias = tuple[tuple[tuple[int, TaskResources, bool, JobAffinity], ...], TenantId, bool]
-"""Tasks, resources and consolidation of each job, tenant, within quota: all that a question depends on."""
+Alike: TypeAlias = tuple[tuple[tuple[int, TaskResources, bool, JobAffinity, bool], ...], TenantId, bool, int]
+"""Tasks, resources, consolidation and affinity of each job, whether it may be split, tenant, within quota, class of the run time:
+all that a question depends on."""
+OPEN_TO_IT = 0
+"""The class of run times of a question for whom nothing is kept for others: only what holds in spite of that is its answer."""
 
 ANY_STANDING = Standing(0, 0)
 """A question is the same at all standings; this one stands in its queries."""
@@ -55,12 +58,14 @@ class Question:
     guaranteed: bool
 
 
-def question_about(region: RegionCapacity, specification: WorkloadSpecification, *, within_quota: bool) -> Question:
-    """The question. Raises ValueError for a job that cannot be planned: see `plan_workload`."""
+def question_about(
+    region: RegionCapacity, specification: WorkloadSpecification, run_time: int, *, within_quota: bool
+) -> Question:
+    """The question. `run_time` is its class, or `OPEN_TO_IT`. Raises ValueError for a job that cannot be planned: see `plan_workload`."""
     asked: list[AskedJob] = []
     for job in specification.jobs:
         query = query_of(region, job, specification.tenant, ANY_STANDING, 0.0, within_quota=within_quota)
-        asked.append(AskedJob(_groups_of(job.resources, scope_of(region, query)), _row_of(job, query), query))
+        asked.append(AskedJob(_groups_of(job.resources, scope_of(region, query)), _row_of(job, query, run_time), query))
     return Question(tuple(asked), within_quota)
 
 
@@ -70,10 +75,12 @@ def scope_of(region: RegionCapacity, query: Query) -> Scope:
     return tuple([mechanism.refusal_scope(query, cluster) for mechanism, cluster in mechanisms])
 
 
-def alike(specification: WorkloadSpecification, *, within_quota: bool) -> Alike:
+def alike(specification: WorkloadSpecification, run_time: int, *, within_quota: bool) -> Alike:
     """Workloads of which this is the same ask the same."""
-    jobs = tuple([(job.tasks, job.resources, job.consolidate, job.affinity) for job in specification.jobs])
-    return jobs, specification.tenant, within_quota
+    jobs = tuple(
+        [(job.tasks, job.resources, job.consolidate, job.affinity, job.across_clusters) for job in specification.jobs]
+    )
+    return jobs, specification.tenant, within_quota, run_time
 
 
 def _groups_of(resources: TaskResources, scope: Scope) -> tuple[Group, ...]:
@@ -83,7 +90,7 @@ def _groups_of(resources: TaskResources, scope: Scope) -> tuple[Group, ...]:
     return (of_any_model,) if model == ANY_GPU_MODEL else ((model, *shares, scope), of_any_model)
 
 
-def _row_of(job: JobSpecification, query: Query) -> Integers:
+def _row_of(job: JobSpecification, query: Query, run_time: int) -> Integers:
     """Amounts that no machine has are all alike."""
     resources = job.resources
     row = (
@@ -93,5 +100,7 @@ def _row_of(job: JobSpecification, query: Query) -> Integers:
         0 if resources.memory_gib is None else min(request_mebibytes(resources.memory_gib), MOST_OF_ALL),
         0 if query.guaranteed else 1,
         standing_column(query.standing),
+        0 if query.across_clusters else 1,
+        run_time,
     )
     return np.array(row, np.int64)

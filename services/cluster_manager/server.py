@@ -33,8 +33,9 @@ class ClusterManagerServer:
         *,
         issued_token: Callable[[], Awaitable[int]] | None = None,
         may_act: Callable[[], bool] = lambda: True,
+        adopted: Callable[[Executor], Awaitable[None]] | None = None,
     ) -> None:
-        """`issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
+        """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
 
         `may_act` says whether this process is certain to be the cluster's only manager: see Gate.
         """
@@ -47,6 +48,7 @@ class ClusterManagerServer:
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],
             training_session_pb2.DESCRIPTOR.services_by_name["TrainingSession"],
         )
+        self._adopted = adopted
         self._server = TierServer(services, self._register)
 
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:
@@ -58,6 +60,8 @@ class ClusterManagerServer:
         port = await self._server.start(listen)
         host = advertised_host or listen.rpartition(":")[0]
         await self._executor.start(f"{host}:{port}")
+        if self._adopted is not None:
+            await self._adopted(self._executor)
         self._gate.open = True
         await self._server.set_serving(serving=True)
         adopted = len(self._executor.statuses())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
@@ -44,6 +45,9 @@ STALE_ATTEMPT = "STALE_ATTEMPT"
 STALE_LEASE = "STALE_LEASE"
 
 _RETRY_AFTER_S = 0.5
+
+_CHANGES_AT_ONCE = 256
+"""To make a message of more would hold the event loop up."""
 
 
 class Gate:
@@ -175,12 +179,12 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         with self._executor.subscribe() as watch:
             self._watches.add(watch)
             try:
-                known = changes_to_proto([*self._executor.statuses(), *self._executor.machines()], complete=True)
+                known: list[Change] = [*self._executor.statuses(), *self._executor.machines()]
                 # What taking stock has itself published is in the first message already.
                 watch.take()
-                yield known
+                yield await _message_of(known, complete=True)
                 while changes := await watch.next():
-                    yield changes_to_proto(changes, complete=False)
+                    yield await _message_of(changes, complete=False)
             finally:
                 self._watches.discard(watch)
 
@@ -238,6 +242,13 @@ class TrainingSessionServicer(training_session_pb2_grpc.TrainingSessionServicer)
         with _told_to_the_caller():
             await self._executor.checkpoint_saved(task, request.progress, request.path)
         return training_session_pb2.CheckpointSavedResponse()
+
+
+async def _message_of(changes: Sequence[Change], *, complete: bool) -> cluster_manager_pb2.WatchStatusResponse:
+    """In a thread when there are many: the lease is kept, and calls answered, meanwhile."""
+    if len(changes) <= _CHANGES_AT_ONCE:
+        return changes_to_proto(changes, complete=complete)
+    return await asyncio.to_thread(changes_to_proto, changes, complete=complete)
 
 
 def _check_amounts(**amounts: float) -> None:

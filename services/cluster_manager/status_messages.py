@@ -14,6 +14,7 @@ from services.execution.executor import (
     AttemptPhase,
     AttemptStatus,
     Change,
+    JobRendezvous,
     LogRequest,
     MachineStatus,
     TaskLogChunk,
@@ -44,6 +45,7 @@ def status_to_proto(status: AttemptStatus) -> cluster_manager_pb2.AttemptStatus:
         changed_progress=status.changed_progress,
         measured=[cluster_manager_pb2.JobMeasurement(**measured._asdict()) for measured in status.measured],
         lost_tasks=[cluster_manager_pb2.LostTask(job=lost.job, task=lost.task) for lost in status.lost_tasks],
+        rendezvous=[cluster_manager_pb2.Rendezvous(**one._asdict()) for one in status.rendezvous],
     )
 
 
@@ -125,6 +127,7 @@ def _order_from_proto(plan: cluster_manager_pb2.AttemptPlan) -> AttemptOrder:
         changed_s=plan.changed_s,
         changed_progress=plan.changed_progress,
         work_rate=plan.work_rate or 1.0,
+        rendezvous=tuple([JobRendezvous(JobName(one.job), one.address, one.port) for one in plan.rendezvous]),
     )
 
 

@@ -7,19 +7,23 @@ other's for orphans. Whatever runs is adopted by the next one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from domain.identifiers import ClusterId, MachineId, RegionId
 from services.clock import ServiceClock
 from services.cluster_manager.server import ClusterManagerServer
+from services.cluster_manager.task_guard import TaskGuard, guard_interval_s
 from services.configuration import Configuration
 from services.database import fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.lease_store import CLUSTER_PREFIX
+from services.database.revision_store import Subject, load_revision
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
 from services.tiers.free_port import free_port
@@ -32,7 +36,9 @@ _LOOK_UP_PATIENCE_REAL_S = 5.0
 """A caller with a new lease waits that long for the database to confirm it."""
 
 _LOOK_INTERVAL_REAL_S = 5.0
-"""A wake-up may get lost: the fleet is looked at so often in any case."""
+"""A wake-up may get lost: the fleet's revision is looked at so often in any case."""
+
+_Loaded = TypeVar("_Loaded")
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +80,8 @@ class ClusterManagerTier:
             holder,
             address,
             self._configuration.lease.duration_real_s,
+            silence_real_s=self._configuration.lease.silence_real_s,
+            tasks_stop_after_real_s=self._configuration.lease.tasks_stop_after_real_s,
         )
         while True:
             lease = await keeper.wait_until_held()
@@ -90,21 +98,27 @@ class ClusterManagerTier:
     async def _work(self, keeper: LeaseKeeper) -> None:
         """Serves until the cluster belongs to another region: other machines are taken over, what runs runs on."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
-            region, machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
-            executor = self._make_executor(machines)
+            revision, region, machines = await self._load(self._load_machines)
+            guard = TaskGuard(self._database, region, keeper.certain_until_real_s, self._configuration.lease)
+            await guard.look_at_region()
+            executor = self._make_executor(machines, guard.left_s)
             server = ClusterManagerServer(
                 self._cluster,
                 executor,
                 self._clock,
                 issued_token=self._issued_token,
                 may_act=lambda: keeper.certain,
+                adopted=guard.end_what_is_over,
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))
+            guarding = asyncio.create_task(guard.run(executor))
             try:
                 while True:
                     await subscription.wait(_LOOK_INTERVAL_REAL_S)
-                    owner, present = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
+                    if await self._load(_fleet_revision) == revision:
+                        continue
+                    revision, owner, present = await self._load(self._load_machines)
                     if owner != region:
                         _log.info("the cluster has another region", cluster=self._cluster, region=owner)
                         return
@@ -113,10 +127,16 @@ class ClusterManagerTier:
                         await executor.set_machines(machines)
                         _log.info("the machines have changed", cluster=self._cluster, machines=len(machines))
             finally:
+                guarding.cancel()
                 await server.stop(_STOP_GRACE_S)
 
-    async def _load_machines(self, connection: AnyConnection) -> tuple[RegionId | None, tuple[MachineId, ...]]:
-        return await fleet_store.machines_of_cluster(connection, self._cluster)
+    async def _load(self, what: Callable[[AnyConnection], Awaitable[_Loaded]]) -> _Loaded:
+        return await self._database.run(what, snapshot=True, give_up_after_s=float("inf"))
+
+    async def _load_machines(self, connection: AnyConnection) -> tuple[int, RegionId | None, tuple[MachineId, ...]]:
+        """The fleet's revision, and of it the region and the machines of this cluster."""
+        region, machines = await fleet_store.machines_of_cluster(connection, self._cluster)
+        return await _fleet_revision(connection), region, machines
 
     async def _issued_token(self) -> int:
         """Of the lease of this cluster's region: orders under an older one are refused."""
@@ -125,14 +145,19 @@ class ClusterManagerTier:
             give_up_after_s=_LOOK_UP_PATIENCE_REAL_S,
         )
 
-    def _make_executor(self, machines: tuple[MachineId, ...]) -> Executor:
-        emulated = EmulatedExecutor(self._clock)
+    def _make_executor(self, machines: tuple[MachineId, ...], allowed_s: Callable[[], float]) -> Executor:
         if not self._on_ray:
-            return emulated
+            return EmulatedExecutor(self._clock, machines)
         # Ray takes a second to import, and an emulation does not need it.
         from services.execution.ray_attempt import RayExecutorConfiguration
         from services.execution.ray_executor import RayExecutor
         from services.execution.routing_executor import RoutingExecutor
 
-        configuration = RayExecutorConfiguration(home=self._home, working_directory=Path.cwd())
-        return RoutingExecutor(emulated, RayExecutor(self._cluster, machines, self._clock, configuration))
+        interval_s = guard_interval_s(self._configuration.lease)
+        configuration = RayExecutorConfiguration(self._home, Path.cwd(), allow_interval_s=interval_s)
+        processes = RayExecutor(self._cluster, machines, self._clock, configuration, allowed_s)
+        return RoutingExecutor(EmulatedExecutor(self._clock), processes)
+
+
+async def _fleet_revision(connection: AnyConnection) -> int:
+    return await load_revision(connection, Subject.FLEET)

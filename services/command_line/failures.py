@@ -33,6 +33,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.database.embedded", "EmbeddedServerFailed", ExitCode.UNAVAILABLE),
     ("services.database.migrations_runner", "MigrationFailed", ExitCode.REFUSED),
     ("services.profiling.measured_run", "NotMeasured", ExitCode.REFUSED),
+    ("services.retention.archive", "ArchiveUnusable", ExitCode.REFUSED),
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
     ("services.runtime.local", "ServiceNotStarted", ExitCode.UNAVAILABLE),

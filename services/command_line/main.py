@@ -25,6 +25,7 @@ from services.command_line.commands import (
     listing,
     loans,
     logs,
+    losses,
     mechanisms,
     policies,
     profile,
@@ -86,6 +87,8 @@ app.add_typer(database.app, rich_help_panel=_SERVICE)
 data.app.command("moves")(reported()(data_moves.moves))
 app.add_typer(data.app, rich_help_panel=_SERVICE)
 app.add_typer(clusters.app, rich_help_panel=_SERVICE)
+app.add_typer(losses.cluster_app, rich_help_panel=_SERVICE)
+app.add_typer(losses.region_app, rich_help_panel=_SERVICE)
 app.add_typer(snapshot.app, rich_help_panel=_SERVICE)
 app.add_typer(profile.app, rich_help_panel=_WORKLOADS)
 _add(_WORKLOADS, "submit", submit.submit)

@@ -18,17 +18,26 @@ from topmast.v1 import data_placement_pb2 as messages
 
 _AT_ONCE = 500
 """Enqueuing so many takes some milliseconds of the loop."""
+_NOTHING_MOVES = (
+    "plan {} would move nothing: scheduler.yaml says neither where regions store tables (data.regions) nor that copies are"
+    " emulated (data.emulated: true); set one of them, and start the service again"
+)
 
 
-async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) -> messages.ApplyPlacementPlanResponse:
+async def apply_plan(
+    connection: AnyConnection, plan: int | None, now_s: float, *, tables_move: bool
+) -> messages.ApplyPlacementPlanResponse:
     """All its moves are wanted from now on, in one transaction. Of a plan that was applied before nothing is done again: the
     answer is what it was then, for whoever has lost it.
 
-    Raises NotFound, and PreconditionFailed for a plan that does not wait for review.
+    `tables_move`: whether the service has anything to move tables with. Raises NotFound, and PreconditionFailed for a plan
+    that does not wait for review, or whose moves nobody would carry out.
     """
     stored = await plan_store.load_plan(connection, plan)
     if stored is None:
         raise no_such_plan(plan)
+    if stored.state is PlanState.READY and not tables_move:
+        raise PreconditionFailed("DATA_STORAGE", "data.regions", _NOTHING_MOVES.format(stored.plan))
     if not await plan_store.mark_applied(connection, stored.plan, now_s):
         return _same_answer(await plan_store.load_plan(connection, stored.plan) or stored)
     moves, size, passed_over, position = 0, 0, 0, -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from formats.problems import FieldProblem, in_quotes, suggestion
-from formats.warehouse_catalog import GREATEST_BYTES
+from formats.warehouse_folder import GREATEST_BYTES
 from services.database.connection import AnyConnection
 from services.database.core_statements import execute, upsert_rows
 from services.database.tables.catalog import DATA_LINKS, DATA_REGIONS

@@ -33,12 +33,12 @@ from domain.table import Table
 from formats.table_events import table_moved_details
 from services.data_placement.migration_rows import MIGRATION_COLUMNS, migration_of_row, parts_document
 from services.data_placement.partitions_look import missing_bytes, why_not_newest
+from services.data_placement.switched_copies import enqueue_the_rest, why_changed, why_no_region, write_table
 from services.database import event_store
 from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.partition_copy_store import (
     STORED,
-    forget_partition_copies,
     load_newest_held,
     record_partition_copies,
 )
@@ -85,9 +85,9 @@ class Enqueued:
 async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], now: float) -> Enqueued:
     """Enqueues migrations, all in one transaction; those that make no sense any more are passed over with the reason.
 
-    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so,
-    where it has not begun, it brings as many partitions as are wanted now, and where a plan wants it too, it is made also
-    when no workload waits for it any more.
+    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so, it
+    brings as many partitions as are wanted now (those that are wanted since it has begun follow after its switch), and
+    where a plan wants it too, it is made also when no workload waits for it any more.
     """
     wanted = _widest(wanted)
     tables = await _tables_named(connection, [each.table for each in wanted], lock=False)
@@ -163,6 +163,9 @@ async def advance(
                   partitions = %(partitions)s, settled = settled AND NOT %(switches)s,
                   failures = %(failures)s, retry_s = %(retry_s)s, reason = %(reason)s, token = %(token)s,
                   begun_s = CASE WHEN %(begins)s THEN %(now)s ELSE begun_s END,
+                  table_revision = CASE WHEN %(begins)s
+                                        THEN (SELECT t.revision FROM data_tables t WHERE t.data_table = data_migrations.data_table)
+                                        ELSE table_revision END,
                   ended_s = CASE WHEN %(ended)s THEN %(now)s END
             WHERE number = %(number)s AND state = ANY (%(before)s) AND state = %(was)s
               AND (state = 'planned' OR token = %(token)s)""",
@@ -196,14 +199,14 @@ async def switch(
 ) -> Migration:
     """The catalog names the copy from now on, and the migration is past its switch, both or neither.
 
-    Where the table is gone, has grown, has newer partitions than were copied or another home by now, or the fleet has not
+    Where the table is gone, has grown, has other partitions than were copied or another home by now, or the fleet has not
     the region any more, the try has failed instead, and the reason says so.
     """
     await lock_revision(connection, Subject.CATALOG)
     table = (await _tables_named(connection, [migration.table], lock=True)).get(migration.table)
     # A fleet that is applied asks the catalog for homes under the lock of its revision, before this transaction or after it.
-    problem = switch_problem(table, migration) or await _why_no_region(connection, migration.target)
-    problem = problem or await why_not_newest(connection, migration)
+    problem = switch_problem(table, migration) or await why_no_region(connection, migration.target)
+    problem = problem or await why_not_newest(connection, migration) or await why_changed(connection, migration)
     if table is None or problem:
         return await advance(
             connection, migration, MigrationHappening.TRY_FAILED, token, now, {"reason": problem, "retry_s": now}
@@ -221,7 +224,9 @@ async def switch(
     )
     moved = table if is_partial else switched_table(table, migration)
     revision = await raise_revision(connection, Subject.CATALOG)
-    await _write_table(connection, moved, migration, revision, is_partial=is_partial)
+    await write_table(connection, moved, migration, revision, is_partial=is_partial)
+    if is_partial:
+        await enqueue_the_rest(connection, migration, now)
     held_alone = (await load_newest_held(connection, [migration.table])).get(migration.table, ())
     details = table_moved_details(
         moved,
@@ -387,12 +392,12 @@ def _widest(wanted: Sequence[WantedMigration]) -> list[WantedMigration]:
 
 
 async def _widen(connection: AnyConnection, wanted: Sequence[WantedMigration]) -> None:
-    """What has not begun brings as many partitions as are wanted now."""
+    """What has not switched is to bring as many partitions as are wanted now."""
     await connection.execute(
         """UPDATE data_migrations m
               SET newest_partitions = CASE WHEN u.newest IS NOT NULL THEN GREATEST(m.newest_partitions, u.newest) END
              FROM unnest(%s::text[], %s::text[], %s::int[]) AS u (data_table, target, newest)
-            WHERE m.state = 'planned' AND m.data_table = u.data_table AND m.target = u.target
+            WHERE m.state IN ('planned', 'copying', 'verifying', 'failed') AND m.data_table = u.data_table AND m.target = u.target
               AND m.newest_partitions < COALESCE(u.newest, 2147483647)""",
         (
             [each.table for each in wanted],
@@ -465,36 +470,3 @@ async def _tables_named(connection: AnyConnection, names: Sequence[TableId], *, 
         )
         for name, size, home, replicas, lags_s in rows
     }
-
-
-async def _write_table(
-    connection: AnyConnection, moved: Table, migration: Migration, revision: int, *, is_partial: bool
-) -> None:
-    """Home and replicas as they are after the switch; from now on no fleet file says where this table is. `is_partial`:
-    the copy holds partitions alone.
-    """
-    await connection.execute(
-        "UPDATE data_tables SET home = %s, revision = %s, from_fleet = false WHERE data_table = %s",
-        (moved.home, revision, moved.table),
-    )
-    if is_partial:
-        return
-    await connection.execute(
-        "DELETE FROM data_table_replicas WHERE data_table = %s AND NOT region = ANY (%s)",
-        (moved.table, list(moved.replicas)),
-    )
-    complete = [region for region in (migration.target, migration.leaves) if region in moved.replicas]
-    await connection.execute(
-        """INSERT INTO data_table_replicas (data_table, region, complete_until_s)
-           SELECT t.data_table, u.region, t.last_partition_s FROM data_tables t, unnest(%s::text[]) AS u (region)
-            WHERE t.data_table = %s
-           ON CONFLICT (data_table, region) DO UPDATE SET complete_until_s = excluded.complete_until_s""",
-        (complete, moved.table),
-    )
-    await forget_partition_copies(connection, moved.table, [migration.target])
-
-
-async def _why_no_region(connection: AnyConnection, region: RegionId) -> str:
-    """Why no table can be there, in a sentence; empty: it can."""
-    cursor = await connection.execute("SELECT 1 FROM regions WHERE region = %s", (region,))
-    return "" if await cursor.fetchone() is not None else f"region {region} is not in the fleet any more"

@@ -141,7 +141,9 @@ class Planner:
                 break
             await self.wait(_LOOK_INTERVAL_REAL_S)
         try:
-            done = await self._fenced(lambda connection: apply_plan(connection, plan, self._clock.now()))
+            done = await self._fenced(
+                lambda connection: apply_plan(connection, plan, self._clock.now(), tables_move=self._settings.moves)
+            )
         except CallRefused as refused:
             _log.warning("a plan was not applied", plan=plan, reason=refused.sentence)
         else:

@@ -11,8 +11,8 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from services.database import catalog_store, community_store, plan_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
-from services.database.plan_store import StoredMove
+from services.database.partition_copy_store import load_bytes_held_alone
+from services.database.plan_store import PlanGivenUp, StoredMove
 from services.database.warehouse_export import write_csv_files
 from services.runtime.clock_record import load_clock
 from services.simulation.memory import peak_memory_mib
@@ -58,10 +59,6 @@ class PlanRequest:
         return TypeAdapter(PlanRequest).validate_json(text)
 
 
-class PlanGivenUp(Exception):
-    """Nobody waits for the plan any more."""
-
-
 def make_plan(request: PlanRequest) -> None:
     """Makes the plan; what goes wrong is stored as its problem."""
     try:
@@ -82,9 +79,9 @@ async def _make_plan(request: PlanRequest) -> None:
         with tempfile.TemporaryDirectory(prefix="topmast-plan-") as folder:
             await _tell(database, request.plan, "reading the catalog", 0.0)
             write = partial(_write, folder=Path(folder), now_s=clock.now(), history_days=request.history_days)
-            revision, fingerprints = await database.run(write, snapshot=True)
+            revision, fingerprints, held_alone = await database.run(write, snapshot=True)
             await _tell(database, request.plan, "reading the catalog", 0.5)
-            warehouse = await asyncio.to_thread(read_warehouse, Path(folder))
+            warehouse = with_room_taken(await asyncio.to_thread(read_warehouse, Path(folder)), held_alone)
         watcher = _Watcher(request, database)
         rng = default_rng(request.choices.seed)
         found = await asyncio.to_thread(plan_by_choices, warehouse, request.choices, rng, watcher)
@@ -94,14 +91,13 @@ async def _make_plan(request: PlanRequest) -> None:
         figures = figures_document(
             warehouse, found, request.choices, time.monotonic() - begun_real_s, peak_memory_mib()
         )
-        moves = [StoredMove(place, **asdict(move)) for place, move in enumerate(proposed_moves(warehouse, found))]
         hints = region_hints(warehouse, found, fingerprints)
         await database.run(partial(_store_communities, plan=request.plan, warehouse=warehouse, found=found))
         finish = partial(
             plan_store.finish_plan,
             plan=request.plan,
             figures=figures,
-            moves=moves,
+            moves=StoredMoves(warehouse, found),
             hints=hints,
             revision=revision,
             now_s=clock.now(),
@@ -109,14 +105,38 @@ async def _make_plan(request: PlanRequest) -> None:
         await database.run(finish)
 
 
+class StoredMoves:
+    """The moves of a plan, each made when it is asked for, again each time: there may be millions of them."""
+
+    def __init__(self, warehouse: Warehouse, found: PlacementPlan) -> None:
+        self._warehouse = warehouse
+        self._found = found
+
+    def __iter__(self) -> Iterator[StoredMove]:
+        for place, move in enumerate(proposed_moves(self._warehouse, self._found)):
+            yield StoredMove(
+                position=place,
+                table=move.table,
+                source=move.source,
+                target=move.target,
+                kind=move.kind,
+                size_bytes=move.size_bytes,
+                priority=move.priority,
+                reason=move.reason,
+                newest_share=move.newest_share,
+            )
+
+
 async def _write(
     connection: AnyConnection, folder: Path, now_s: float, history_days: int
-) -> tuple[int, dict[str, str]]:
-    """Writes the files; returns the catalog's revision, and the fingerprints of readers by name."""
+) -> tuple[int, dict[str, str], dict[str, int]]:
+    """Writes the files; returns the catalog's revision, the fingerprints of readers by name, and by region the bytes of
+    partitions that it holds alone.
+    """
     await write_csv_files(connection, folder, now_s, history_days)
     cursor = await connection.execute("SELECT name, fingerprint FROM data_readers WHERE fingerprint IS NOT NULL")
     fingerprints = {str(name): str(fingerprint) for name, fingerprint in await cursor.fetchall()}
-    return await catalog_store.catalog_revision(connection), fingerprints
+    return await catalog_store.catalog_revision(connection), fingerprints, await load_bytes_held_alone(connection)
 
 
 async def _store_communities(connection: AnyConnection, plan: int, warehouse: Warehouse, found: PlacementPlan) -> None:
@@ -129,6 +149,15 @@ async def _store_communities(connection: AnyConnection, plan: int, warehouse: Wa
         map(community_document, found.communities.described),
         ((str(names[table]), int(label[table])) for table in members),
     )
+
+
+def with_room_taken(warehouse: Warehouse, taken_bytes: Mapping[str, int]) -> Warehouse:
+    """The warehouse whose regions have so much less room: a plan knows whole copies alone, and what parts of tables take
+    stays taken.
+    """
+    regions = warehouse.regions
+    taken = np.array([taken_bytes.get(name, 0) for name in regions.names], regions.storage_bytes.dtype)
+    return replace(warehouse, regions=replace(regions, storage_bytes=np.maximum(regions.storage_bytes - taken, 0)))
 
 
 def region_hints(warehouse: Warehouse, found: PlacementPlan, fingerprints: Mapping[str, str]) -> dict[str, RegionId]:

@@ -158,7 +158,13 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
     async def ApplyPlacementPlan(
         self, request: messages.ApplyPlacementPlanRequest, context: Context
     ) -> messages.ApplyPlacementPlanResponse:
-        return await self._run(partial(applying.apply_plan, plan=request.plan or None, now_s=self._clock.now()))
+        apply = partial(
+            applying.apply_plan,
+            plan=request.plan or None,
+            now_s=self._clock.now(),
+            tables_move=self._settings.moves,
+        )
+        return await self._run(apply)
 
     async def ListTableMoves(
         self, request: messages.ListTableMovesRequest, context: Context

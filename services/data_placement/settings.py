@@ -127,6 +127,16 @@ class DataSettings(DataSection):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _what_is_applied_moves(self) -> DataSettings:
+        if self.apply == "automatic" and not self.moves:
+            raise PydanticCustomError(
+                "apply",
+                "apply: automatic would move nothing; name the storage of regions (data.regions), or set emulated: true,"
+                " or apply: review",
+            )
+        return self
+
     def next_plan_s(self, after_s: float) -> float | None:
         """When the next daily plan is due, strictly after that time; None: never."""
         if self.daily_at is None:

@@ -6,6 +6,7 @@ has ended, or is not the newest of its workload, can change nothing (I8). Rows c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,11 +16,13 @@ from psycopg.types.json import Jsonb
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from domain.cells import CellsOfJobs
+from domain.events import EvictionCause
 from domain.eviction import DEFAULT_RULE, EvictionRule, Evictor
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.rank import Standing
+from services.database.array_text import number_array, text_array
 from services.database.cell_store import load_cells, write_cells
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
@@ -135,44 +138,48 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
         return
     workloads = [attempt.key.workload for attempt in attempts]
     numbers = [int(attempt.key.attempt) for attempt in attempts]
-    async with connection.cursor() as cursor:
-        async with cursor.copy(
-            """COPY attempts (workload, attempt, tenant, region, state, priority, level, within_quota, guaranteed, gpus,
-                              cpus, charges, dispatched_s, progress_at_start, progress, checkpoint_progress, profiles_revision)
-               FROM STDIN"""
-        ) as copy:
-            for attempt in attempts:
-                await copy.write_row(
-                    (
-                        attempt.key.workload,
-                        attempt.key.attempt,
-                        attempt.tenant,
-                        region,
-                        State.DISPATCHED.value,
-                        attempt.standing.priority,
-                        attempt.standing.level,
-                        attempt.within_quota,
-                        attempt.guaranteed,
-                        *amounts_of(attempt.placements),
-                        Jsonb(dict(attempt.charges)),
-                        attempt.dispatched_s,
-                        attempt.progress_at_start,
-                        attempt.progress_at_start,
-                        attempt.progress_at_start,
-                        attempt.profiles_revision,
-                    )
-                )
-        await write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
-        await write_cells(connection, [(attempt.key, attempt.cells) for attempt in attempts])
-        await cursor.execute(
-            """UPDATE workloads w SET state = %s, attempts = u.attempt, region = %s, reason = ''
-                 FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt)
-                WHERE w.workload = u.workload AND w.state = ANY(%s)""",
-            (State.DISPATCHED.value, region, workloads, numbers, before(Happening.DISPATCHED)),
-        )
-        if cursor.rowcount != len(workloads):
-            raise StateChangeRefused(Happening.DISPATCHED, len(workloads), cursor.rowcount)
-        await cursor.execute("DELETE FROM queue_entries WHERE workload = ANY(%s)", (workloads,))
+    amounts = [amounts_of(attempt.placements) for attempt in attempts]
+    await connection.execute(
+        """INSERT INTO attempts (workload, attempt, tenant, region, state, priority, level, within_quota, guaranteed, gpus,
+                                 cpus, charges, dispatched_s, progress_at_start, progress, checkpoint_progress,
+                                 profiles_revision)
+           SELECT u.workload, u.attempt, u.tenant, %s, %s, u.priority, u.level, u.within_quota, u.guaranteed, u.gpus, u.cpus,
+                  u.charges, u.dispatched_s, u.progress, u.progress, u.progress, u.profiles_revision
+             FROM unnest(%s::text[], %s::int[], %s::text[], %s::smallint[], %s::smallint[], %s::bool[], %s::bool[],
+                         %s::int[], %s::float8[], %s::jsonb[], %s::float8[], %s::float8[], %s::bigint[])
+               AS u (workload, attempt, tenant, priority, level, within_quota, guaranteed, gpus, cpus, charges,
+                     dispatched_s, progress, profiles_revision)""",
+        (
+            region,
+            State.DISPATCHED.value,
+            workloads,
+            numbers,
+            text_array(attempt.tenant for attempt in attempts),
+            number_array(attempt.standing.priority for attempt in attempts),
+            number_array(attempt.standing.level for attempt in attempts),
+            number_array(attempt.within_quota for attempt in attempts),
+            number_array(attempt.guaranteed for attempt in attempts),
+            number_array(gpus for gpus, _ in amounts),
+            number_array(cpus for _, cpus in amounts),
+            text_array(json.dumps(dict(attempt.charges)) for attempt in attempts),
+            number_array(attempt.dispatched_s for attempt in attempts),
+            number_array(attempt.progress_at_start for attempt in attempts),
+            number_array(attempt.profiles_revision for attempt in attempts),
+        ),
+    )
+    await write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
+    await write_cells(connection, [(attempt.key, attempt.cells) for attempt in attempts])
+    await connection.execute("DELETE FROM queue_entries WHERE workload = ANY(%s)", (workloads,))
+    cursor = await connection.execute(
+        """UPDATE workloads w SET state = %s, attempts = u.attempt, region = %s, reason = ''
+             FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+            WHERE w.workload = u.workload AND w.state = ANY(%s)
+        RETURNING w.workload""",
+        (State.DISPATCHED.value, region, workloads, numbers, before(Happening.DISPATCHED)),
+    )
+    moved = len(await cursor.fetchall())
+    if moved != len(workloads):
+        raise StateChangeRefused(Happening.DISPATCHED, len(workloads), moved)
 
 
 async def begin_evictions(
@@ -258,11 +265,12 @@ async def _happens(connection: AnyConnection, keys: set[AttemptKey], happening: 
     """Moves the workloads of these attempts on. Raises StateChangeRefused when one of them is elsewhere."""
     if keys:
         cursor = await connection.execute(
-            "UPDATE workloads SET state = %s WHERE workload = ANY(%s) AND state = ANY(%s)",
+            "UPDATE workloads SET state = %s WHERE workload = ANY(%s) AND state = ANY(%s) RETURNING workload",
             (state_after(happening).value, sorted(key.workload for key in keys), before(happening)),
         )
-        if cursor.rowcount != len(keys):
-            raise StateChangeRefused(happening, len(keys), cursor.rowcount)
+        moved = len(await cursor.fetchall())
+        if moved != len(keys):
+            raise StateChangeRefused(happening, len(keys), moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,19 +284,15 @@ class AttemptProgress:
 
 
 async def record_progress(connection: AnyConnection, reports: Sequence[AttemptProgress]) -> None:
-    """Stores progress of live attempts; never turns it back."""
+    """Stores progress of live attempts, one row each; never turns it back. Their workloads get it at their ends."""
     if not reports:
         return
     await connection.execute(
-        """WITH u AS (SELECT * FROM unnest(%s::text[], %s::int[], %s::float8[], %s::float8[], %s::float8[])
-                           AS u (workload, attempt, progress, checkpoint_progress, throughput)),
-                live AS (UPDATE attempts a SET progress = greatest(a.progress, u.progress),
-                                checkpoint_progress = greatest(a.checkpoint_progress, u.checkpoint_progress)
-                           FROM u WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL
-                      RETURNING a.workload, a.progress, a.checkpoint_progress, u.throughput)
-           UPDATE workloads w SET progress = live.progress, throughput = live.throughput,
-                  checkpoint_progress = live.checkpoint_progress
-             FROM live WHERE w.workload = live.workload""",
+        """UPDATE attempts a SET progress = greatest(a.progress, u.progress), throughput = u.throughput,
+                  checkpoint_progress = greatest(a.checkpoint_progress, u.checkpoint_progress)
+             FROM unnest(%s::text[], %s::int[], %s::float8[], %s::float8[], %s::float8[])
+               AS u (workload, attempt, progress, checkpoint_progress, throughput)
+            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL""",
         (
             [report.key.workload for report in reports],
             [int(report.key.attempt) for report in reports],
@@ -371,7 +375,7 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
     changes = state_changes(LIVE)
     cursor = await connection.execute(
         """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
-                  ended_s = u.workload_ended_s, throughput = 0,
+                  ended_s = u.workload_ended_s,
                   progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress),
                   attained_s = w.attained_s + coalesce(greatest(least(a.leaving_s, a.ended_s) - a.started_s, 0), 0),
                   attained_gpu_s = w.attained_gpu_s + a.received_gpu_s + a.gpus * coalesce(
@@ -382,7 +386,8 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
                AS u (workload, attempt, state, reason, failed, workload_ended_s, progress, checkpoint_progress)
              JOIN attempts a USING (workload, attempt),
                   unnest(%s::text[], %s::text[]) AS change (before, after)
-            WHERE w.workload = u.workload AND w.state = change.before AND u.state = change.after""",
+            WHERE w.workload = u.workload AND w.state = change.before AND u.state = change.after
+        RETURNING w.workload""",
         (
             [end.key.workload for end in ends],
             [int(end.key.attempt) for end in ends],
@@ -396,8 +401,9 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
             [after.value for _, after in changes],
         ),
     )
-    if cursor.rowcount != len(ends):
-        raise StateChangeRefused("the end of an attempt", len(ends), cursor.rowcount)
+    moved = len(await cursor.fetchall())
+    if moved != len(ends):
+        raise StateChangeRefused("the end of an attempt", len(ends), moved)
 
 
 async def _requeue(
@@ -408,10 +414,11 @@ async def _requeue(
     entries = [requeued[end.key.workload] for end in ends]
     await connection.execute(
         """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, not_before_s,
-                                      queued_since_s, attained_gpu_s, attained_s, first_started_s)
+                                      queued_since_s, attained_gpu_s, attained_s, first_started_s, kind,
+                                      asked_priority)
            SELECT w.workload, w.tenant, w.submitted_s, u.gpu_model, u.gpus, u.cpus, u.more_gpus, u.not_before_s,
                   u.ended_s, w.attained_gpu_s - w.before_promotion_gpu_s, w.attained_s - w.before_promotion_s,
-                  w.first_started_s
+                  w.first_started_s, w.kind, w.asked_priority
              FROM unnest(%s::text[], %s::text[], %s::int[], %s::float8[], %s::jsonb[], %s::float8[], %s::float8[])
                AS u (workload, gpu_model, gpus, cpus, more_gpus, not_before_s, ended_s)
              JOIN workloads w USING (workload)""",
@@ -427,6 +434,16 @@ async def _requeue(
     )
 
 
+async def live_among(connection: AnyConnection, keys: Sequence[AttemptKey]) -> set[AttemptKey]:
+    """Those of these attempts that have not ended."""
+    cursor = await connection.execute(
+        """SELECT a.workload, a.attempt FROM attempts a JOIN unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+               USING (workload, attempt) WHERE a.ended_s IS NULL""",
+        ([key.workload for key in keys], [int(key.attempt) for key in keys]),
+    )
+    return _keys(await cursor.fetchall())
+
+
 async def region_of_running(connection: AnyConnection, workload: str) -> RegionId | None:
     """Where an attempt of the workload runs that is not asked to leave; None when there is none."""
     cursor = await connection.execute(
@@ -439,3 +456,28 @@ async def region_of_running(connection: AnyConnection, workload: str) -> RegionI
 
 def _keys(rows: Sequence[TupleRow]) -> set[AttemptKey]:
     return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFacts:
+    """What bounds the moves of a workload that runs."""
+
+    saved_s: float | None
+    """When its last checkpoint was saved; None: it has none."""
+    moved_s: tuple[float, ...]
+    """When its attempts of late ended because it went on elsewhere, in ascending order."""
+
+
+async def load_move_facts(connection: AnyConnection, region: RegionId, since_s: float) -> dict[WorkloadId, MoveFacts]:
+    """Of the workloads that run in the region; moves since then."""
+    cursor = await connection.execute(
+        """SELECT a.workload, (SELECT max(c.saved_s) FROM checkpoints c WHERE c.workload = a.workload),
+                  ARRAY(SELECT m.ended_s FROM attempts m
+                         WHERE m.workload = a.workload AND m."end" = %s AND m.ended_s >= %s ORDER BY m.ended_s)
+             FROM attempts a WHERE a.region = %s AND a.ended_s IS NULL AND a.state = %s""",
+        (EvictionCause.MIGRATED.value, since_s, region, State.RUNNING.value),
+    )
+    return {
+        WorkloadId(workload): MoveFacts(saved_s, tuple(map(float, moved_s)))
+        for workload, saved_s, moved_s in await cursor.fetchall()
+    }

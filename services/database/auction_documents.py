@@ -10,11 +10,12 @@ from dataclasses import astuple
 from typing import Any
 
 from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
-from domain.placement import Score
+from domain.placement import NO_WORK_DESTROYED, Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, RoundOutcome, Verdict, Waiting, Won
 from regional_scheduler.idle_outline import IdleMachines
+from regional_scheduler.refusals.kinds import WorkloadKind
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse
 from services.database.diagnosis_documents import diagnosis_from_document
 
@@ -33,17 +34,20 @@ def lot_document(lot: Lot) -> Document:
         "submitted_s": position.submitted_s,
         "within_quota": position.within_quota,
         "expected_winner": lot.expected_winner,
+        "kind": lot.kind,
     }
 
 
 def lot_from_document(document: Mapping[str, Any], workload: Workload) -> Lot:
     """The lot, with its workload as the workloads table has it."""
     expected_winner = document["expected_winner"]
+    kind = document.get("kind")  # rounds of before it was stored have none
     return Lot(
         workload,
         position_from_document(document),
         AttemptNumber(document["attempt"]),
         None if expected_winner is None else RegionId(expected_winner),
+        kind=None if kind is None else WorkloadKind(kind),
     )
 
 
@@ -66,6 +70,7 @@ def response_document(response: RegionResponse) -> Document:
         "gpus": response.gpus,
         "cpus": response.cpus,
         "idle": [list(astuple(idle)) for idle in response.idle],
+        "tenants_apart": response.tenants_apart,
     }
 
 
@@ -79,6 +84,7 @@ def response_from_document(round_number: int, region: RegionId, document: Mappin
         document["gpus"],
         document["cpus"],
         tuple(IdleMachines(*idle) for idle in document["idle"]),
+        document.get("tenants_apart", True),  # responses of before it was stored say nothing of it
     )
 
 
@@ -88,8 +94,11 @@ def score_document(score: Score) -> list[Any]:
 
 
 def score_from_document(document: Sequence[Any]) -> Score:
-    reclaim_class, preempted_by_priority, *rest = document
-    return Score(reclaim_class, tuple(preempted_by_priority), *rest)
+    if len(document) < len(Score._fields):
+        # An answer of before this was counted.
+        document = [document[0], NO_WORK_DESTROYED, *document[1:]]
+    reclaim_class, work_destroyed_by_priority, preempted_by_priority, *rest = document
+    return Score(reclaim_class, tuple(work_destroyed_by_priority), tuple(preempted_by_priority), *rest)
 
 
 def _answer_document(answer: Answer) -> Document:
@@ -128,6 +137,7 @@ def outcome_document(outcome: RoundOutcome, next_window: int) -> Document:
         "verdicts": [_verdict_document(verdict) for verdict in outcome.verdicts],
         "carried_over": len(outcome.carried_over),
         "hints": dict(sorted(outcome.hints().items())),
+        "hints_of_kinds": dict(sorted(outcome.hints_of_kinds().items())),
         "next_window": next_window,
         "cursor": None if outcome.cursor is None else list(outcome.cursor.sort_key),
         "exhausted": outcome.exhausted,

@@ -17,19 +17,19 @@ from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import TRANSITIONS, Happening
 from domain.rank import QueuePosition, Standing
 from regional_scheduler.auction import RoundOutcome, Won
-from regional_scheduler.rounds import Bid, Lot, RegionResponse
+from regional_scheduler.refusals.kinds import WorkloadKind
+from regional_scheduler.rounds import Lot, RegionResponse
 from services.database.auction_documents import (
     Document,
     lot_document,
     outcome_document,
     response_document,
     response_from_document,
-    score_document,
 )
 from services.database.connection import AnyConnection
 
 ROUNDS_KEPT = 2_000
-"""Older closed rounds are deleted with their bids: they only explain what happened, and events record that too."""
+"""Older closed rounds are deleted with their answers: they only explain what happened, and events record that too."""
 
 SortKey = tuple[int, int, float, float, str]
 
@@ -47,6 +47,9 @@ class StoredRound:
     answered: tuple[RegionId, ...]
     deadline_passed: bool
     deadline_in_real_s: float
+    undispatched: bool
+    """Whether the region has something to dispatch from earlier rounds: read in one with the round, which none can be opened
+    between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,13 @@ class AuctionProgress:
     next_number: int
     newest_scan_pass: int | None
     """None: no scan pass yet."""
-    scan_pass: int | None
-    """That of the last closed round."""
+    is_open: bool
+    """The newest round is not closed yet."""
     cursor: SortKey | None
     hints: Mapping[WorkloadId, RegionId]
+    hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]]
     next_window: int | None
     """How many lots the last outcome advises to put up next; None when it says nothing of it."""
-    exhausted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class QueuedLot:
 
     position: QueuePosition
     attempt: AttemptNumber
+    kind: WorkloadKind | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +98,24 @@ class Unplaceable:
     diagnosis: Diagnosis
 
 
-async def open_round(connection: AnyConnection, *, lock: bool) -> StoredRound | None:
-    """The open round, if there is one; with `lock` no other transaction closes it until the transaction ends."""
+async def open_round(connection: AnyConnection, region: RegionId, *, lock: bool) -> StoredRound | None:
+    """The open round, if there is one, as the region finds it; with `lock` no other transaction closes it until the transaction ends."""
+    locked = None
+    if lock:
+        # What is read with the lock would be older than the lock where it was waited for.
+        locked = await connection.execute("SELECT round FROM auction_rounds WHERE closed_at IS NULL FOR UPDATE")
     cursor = await connection.execute(
         """SELECT r.round, r.scan_pass, r.now_s, r.participants, r.lots, clock_timestamp() >= r.deadline_at,
-                  extract(epoch FROM r.deadline_at - clock_timestamp())::float8
-             FROM auction_rounds r WHERE closed_at IS NULL"""
-        + (" FOR UPDATE" if lock else "")
+                  extract(epoch FROM r.deadline_at - clock_timestamp())::float8,
+                  ARRAY(SELECT a.region FROM auction_responses a WHERE a.round = r.round ORDER BY a.region),
+                  EXISTS (SELECT FROM awards w WHERE w.region = %s)
+             FROM auction_rounds r WHERE closed_at IS NULL""",
+        (region,),
     )
+    held = None if locked is None else await locked.fetchone()
     row = await cursor.fetchone()
-    if row is None:
+    if row is None or (lock and (held is None or held[0] != row[0])):
         return None
-    cursor = await connection.execute(
-        "SELECT region FROM auction_responses WHERE round = %s ORDER BY region", (row[0],)
-    )
     return StoredRound(
         number=row[0],
         scan_pass=row[1],
@@ -115,9 +123,10 @@ async def open_round(connection: AnyConnection, *, lock: bool) -> StoredRound | 
         participants=tuple(RegionId(region) for region in row[3]),
         lots=tuple(row[4]["lots"]),
         reaches_end=row[4]["reaches_end"],
-        answered=tuple(RegionId(answer[0]) for answer in await cursor.fetchall()),
+        answered=tuple(RegionId(region) for region in row[7]),
         deadline_passed=row[5],
         deadline_in_real_s=row[6],
+        undispatched=row[8],
     )
 
 
@@ -141,43 +150,92 @@ async def load_responses(connection: AnyConnection, round_number: int) -> list[R
 
 async def load_progress(connection: AnyConnection) -> AuctionProgress:
     """Where the auctions stand after the last closed round."""
-    cursor = await connection.execute("SELECT max(scan_pass) FROM scan_passes")
-    newest = await cursor.fetchone()
-    newest_scan_pass = None if newest is None else newest[0]
     cursor = await connection.execute(
-        "SELECT round, scan_pass, outcome FROM auction_rounds ORDER BY round DESC LIMIT 1"
+        """SELECT newest.scan_pass, r.round, r.closed_at IS NULL, r.outcome
+             FROM (SELECT max(scan_pass) AS scan_pass FROM scan_passes) AS newest
+             LEFT JOIN (SELECT round, closed_at, outcome FROM auction_rounds ORDER BY round DESC LIMIT 1) AS r ON true"""
     )
-    row = await cursor.fetchone()
-    if row is None or row[2] is None:
-        return AuctionProgress(1 if row is None else row[0] + 1, newest_scan_pass, None, None, {}, None, False)
+    found = await cursor.fetchone()
+    if found is None:
+        raise LookupError("the server does not say how far the auctions are")
+    newest_scan_pass, *row = found
+    if row[0] is None or row[2] is None:
+        next_number = 1 if row[0] is None else row[0] + 1
+        return AuctionProgress(next_number, newest_scan_pass, row[0] is not None and row[1], None, {}, {}, None)
     outcome: dict[str, Any] = row[2]
     return AuctionProgress(
         next_number=row[0] + 1,
         newest_scan_pass=newest_scan_pass,
-        scan_pass=row[1],
+        is_open=row[1],
         cursor=None if outcome["cursor"] is None else tuple(outcome["cursor"]),
         hints={WorkloadId(workload): RegionId(region) for workload, region in outcome["hints"].items()},
+        hints_of_kinds={
+            WorkloadKind(kind): [RegionId(region) for region in regions]
+            for kind, regions in outcome.get("hints_of_kinds", {}).items()
+        },
         next_window=outcome.get("next_window"),  # outcomes of before it was stored have none
-        exhausted=outcome["exhausted"],
     )
 
 
-async def upcoming_lots(connection: AnyConnection, after: SortKey | None, limit: int, now: float) -> list[QueuedLot]:
-    """Entries in queue order behind the cursor that are ranked, due, and not awarded already."""
-    # The comparison of rows matches the expressions of the index queue_order, so this reads only what it returns.
-    behind = "AND (q.priority, q.level, -q.credit, q.submitted_s, q.workload) > (%s, %s, %s, %s, %s)" if after else ""
+async def upcoming_lots(
+    connection: AnyConnection, after: SortKey | None, limit: int, now: float, walk: int
+) -> list[QueuedLot]:
+    """Entries in queue order behind the cursor that are ranked, due, and not awarded already.
+
+    Without those that this walk has asked, and those of kinds that it has asked or that are known to find nothing. Goes
+    from standing to standing: for all entries of one it is the same whom they are held against.
+    """
+    lots: list[QueuedLot] = []
+    standing = await _next_standing(connection, None) if after is None else Standing(after[0], after[1])
+    while standing is not None and len(lots) < limit:
+        lots += await _upcoming_of(connection, standing, after, limit - len(lots), now, walk)
+        standing, after = await _next_standing(connection, standing), None
+    return lots
+
+
+async def _next_standing(connection: AnyConnection, last: Standing | None) -> Standing | None:
+    """The best standing of any entry that is worse than this one."""
     cursor = await connection.execute(
-        f"""SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts
-              FROM queue_entries q JOIN workloads w USING (workload)
-             WHERE q.priority IS NOT NULL AND q.not_before_s <= %s {behind}
-               AND NOT EXISTS (SELECT FROM awards a WHERE a.workload = q.workload)
-             ORDER BY q.priority, q.level, -q.credit, q.submitted_s, q.workload LIMIT %s""",
-        (now, *(after or ()), limit),
+        """SELECT priority, level FROM queue_entries
+            WHERE priority IS NOT NULL AND (priority, level) > (%s, %s)
+            ORDER BY priority, level, -credit, submitted_s, workload LIMIT 1""",
+        last or (-1, -1),
+    )
+    row = await cursor.fetchone()
+    return None if row is None else Standing(row[0], row[1])
+
+
+async def _upcoming_of(
+    connection: AnyConnection, standing: Standing, after: SortKey | None, limit: int, now: float, walk: int
+) -> list[QueuedLot]:
+    """Those that stand so. What is refused is looked up by hash, for there may be a hundred thousand to pass over."""
+    # The comparison of rows matches the expressions of the index queue_order, so this reads no more than it passes over.
+    behind = "AND (-q.credit, q.submitted_s, q.workload) > (%s, %s, %s)" if after else ""
+    refused = "(r.priority, r.level) <= (%s, %s) AND (r.holds OR (r.walk = %s AND NOT r.has_room))"
+    cursor = await connection.execute(
+        f"""SELECT u.workload, u.priority, u.level, u.credit, u.submitted_s, u.within_quota, w.attempts, u.kind
+              FROM (SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, q.kind
+                      FROM queue_entries q
+                     WHERE q.priority = %s AND q.level = %s AND q.not_before_s <= %s {behind}
+                       AND q.asked_in_walk IS DISTINCT FROM %s
+                       AND (q.kind IS NULL
+                            OR (q.kind, q.within_quota) NOT IN (
+                                   SELECT r.kind, r.within_quota FROM auction_refusals r
+                                    WHERE r.tenant = '' AND {refused})
+                           AND (q.kind, q.within_quota, q.tenant) NOT IN (
+                                   SELECT r.kind, r.within_quota, r.tenant FROM auction_refusals r
+                                    WHERE r.tenant <> '' AND {refused}))
+                       AND NOT EXISTS (SELECT FROM awards a WHERE a.workload = q.workload)
+                     ORDER BY q.priority, q.level, -q.credit, q.submitted_s, q.workload LIMIT %s) AS u
+              JOIN workloads w USING (workload)
+             ORDER BY u.priority, u.level, -u.credit, u.submitted_s, u.workload""",
+        (*standing, now, *(after or ())[2:], walk, *standing, walk, *standing, walk, limit),
     )
     return [
         QueuedLot(
             QueuePosition(WorkloadId(row[0]), Standing(row[1], row[2]), row[3], row[4], row[5]),
             AttemptNumber(row[6] + 1),
+            None if row[7] is None else WorkloadKind(row[7]),
         )
         for row in await cursor.fetchall()
     ]
@@ -198,7 +256,7 @@ async def insert_round(
     cursor = await connection.execute(
         """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
            VALUES (%s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, %s, %s)
-           ON CONFLICT DO NOTHING""",
+           ON CONFLICT DO NOTHING RETURNING round""",
         (
             number,
             scan_pass,
@@ -208,23 +266,21 @@ async def insert_round(
             Jsonb({"lots": [lot_document(lot) for lot in lots], "reaches_end": reaches_end}),
         ),
     )
-    return cursor.rowcount == 1
+    return await cursor.fetchone() is not None
 
 
 async def store_outcome(
     connection: AnyConnection,
     outcome: RoundOutcome,
-    responses: Sequence[RegionResponse],
     closed_by: RegionId,
     *,
     next_window: int,
 ) -> None:
-    """Closes the round: bids with what came of them, awards, and what the next round is to begin with."""
+    """Closes the round: verdicts, awards, and what the next round is to begin with."""
     await connection.execute(
         "UPDATE auction_rounds SET closed_at = clock_timestamp(), closed_by = %s, outcome = %s WHERE round = %s",
         (closed_by, Jsonb(outcome_document(outcome, next_window)), outcome.round_number),
     )
-    await _store_bids(connection, outcome, responses)
     won = [(index, verdict) for index, verdict in enumerate(outcome.verdicts) if isinstance(verdict, Won)]
     if won:
         # A workload may have been cancelled since the round was opened: its award would have no entry to come from.
@@ -246,36 +302,6 @@ async def store_outcome(
             "DELETE FROM auction_rounds WHERE round < %s AND closed_at IS NOT NULL",
             (outcome.round_number - ROUNDS_KEPT,),
         )
-
-
-async def _store_bids(connection: AnyConnection, outcome: RoundOutcome, responses: Sequence[RegionResponse]) -> None:
-    winners = {
-        verdict.lot.workload.workload: verdict.winner if isinstance(verdict, Won) else None
-        for verdict in outcome.verdicts
-    }
-    lots = [verdict.lot for verdict in outcome.verdicts] + list(outcome.carried_over)
-    async with (
-        connection.cursor() as cursor,
-        cursor.copy("COPY bids (round, workload, region, score, outcome) FROM STDIN") as copy,
-    ):
-        for response in responses:
-            for lot, answer in zip(lots, response.answers, strict=True):
-                if not isinstance(answer, Bid):
-                    continue
-                workload = lot.workload.workload
-                if workload not in winners:
-                    came_of_it = "carried_over"
-                else:
-                    came_of_it = "won" if winners[workload] == response.region else "lost"
-                await copy.write_row(
-                    (
-                        outcome.round_number,
-                        workload,
-                        response.region,
-                        Jsonb(score_document(answer.score)),
-                        came_of_it,
-                    )
-                )
 
 
 async def mark_undecided(
@@ -359,8 +385,15 @@ async def give_back_awards(connection: AnyConnection, served: Collection[RegionI
     A region that dispatches one of them at this moment has its queue entry, and thereby wins the race: without the
     entry there is nothing to put up, or to award to another region.
     """
-    cursor = await connection.execute("DELETE FROM awards WHERE region <> ALL(%s)", (sorted(served),))
-    return cursor.rowcount
+    cursor = await connection.execute(
+        "DELETE FROM awards WHERE region <> ALL(%s) RETURNING workload", (sorted(served),)
+    )
+    return len(await cursor.fetchall())
+
+
+async def give_back_awards_of(connection: AnyConnection, region: RegionId) -> None:
+    """The region's awards come to nothing: their workloads may be put up again."""
+    await connection.execute("DELETE FROM awards WHERE region = %s", (region,))
 
 
 async def delete_awards(connection: AnyConnection, region: RegionId, workloads: Sequence[WorkloadId]) -> None:

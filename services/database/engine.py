@@ -18,6 +18,7 @@ from services.database.backoff import Backoff
 from services.database.commit_marks import CommitMarks, Slot
 from services.database.connection import AnyConnection, ConnectionPool, PooledConnection
 from services.database.errors import DatabaseUnavailable, is_final, is_passing
+from services.database.pipeline import pipelined_transaction
 from services.database.watcher import HealthListener, NotificationListener, Subscription
 
 _log = structlog.get_logger(__name__)
@@ -102,18 +103,24 @@ class Database:
     # ------------------------------------------------------------ transactions
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AnyConnection]:
+    async def transaction(self, *, pipelined: bool = False) -> AsyncIterator[AnyConnection]:
         """One transaction, tried once: committed at the end of the block, rolled back when the block raises.
 
-        Raises DatabaseUnavailable when the database cannot be reached or is lost on the way, or when others were in
-        the way (a deadlock, a serialization failure): the same may well succeed a little later.
+        `pipelined`: statements do not wait for the answers to earlier ones; see `services.database.pipeline` for what may be
+        executed then. Raises DatabaseUnavailable when the database cannot be reached or is lost on the way, or when others
+        were in the way (a deadlock, a serialization failure): the same may well succeed a little later.
         """
         done = False
         try:
             async with self._pool.connection() as connection:
-                yield connection
-                done = True
-                await connection.commit()
+                if pipelined:
+                    async with pipelined_transaction(connection):
+                        yield connection
+                        done = True
+                else:
+                    yield connection
+                    done = True
+                    await connection.commit()
                 self._request_wake_ups(connection.channels_to_wake)
         except psycopg.Error as error:
             if is_passing(error):

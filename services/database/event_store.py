@@ -20,6 +20,7 @@ from sqlalchemy import func, literal_column, select
 
 from domain.events import Event, EventKind
 from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
+from services.database.array_text import number_array, text_array
 from services.database.channels import EVENT_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute
@@ -103,16 +104,16 @@ async def append(connection: AnyConnection, events: Sequence[Event]) -> None:
     await connection.execute(
         _APPEND,
         (
-            [event.t for event in events],
-            [event.event.value for event in events],
-            [event.workload for event in events],
-            [event.attempt for event in events],
-            [event.tenant for event in events],
-            [event.priority for event in events],
-            [event.level for event in events],
-            [event.region for event in events],
-            [event.cluster for event in events],
-            [details_json(event) for event in events],
+            number_array(float(event.t) for event in events),
+            text_array(event.event.value for event in events),
+            text_array(event.workload for event in events),
+            number_array(event.attempt for event in events),
+            text_array(event.tenant for event in events),
+            number_array(event.priority for event in events),
+            number_array(event.level for event in events),
+            text_array(event.region for event in events),
+            text_array(event.cluster for event in events),
+            text_array(details_json(event) for event in events),
         ),
     )
     wake_after_commit(connection, EVENT_CHANNEL)

@@ -15,18 +15,17 @@ from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from formats.cell_hierarchies import cells_document, cells_from_document
 from formats.inference_side import inference_document, inference_from_document
+from formats.problems import listed
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, upsert_rows
-from services.database.large_results import all_rows
+from services.database.large_results import ROWS_AT_ONCE, all_rows
 from services.database.lease_store import fence_regions, hold_regions
 from services.database.revision_store import Subject, lock_revision, raise_revision
 from services.database.tables.attempts import ATTEMPTS
 from services.database.tables.fleet import CLUSTERS, MACHINES, REGIONS
 
 FLEET_CHANNEL = channels.FLEET_CHANNEL
-
-_NAMED_AT_MOST = 5
 
 
 class FleetRefused(Exception):
@@ -67,6 +66,34 @@ class _MachineRow(NamedTuple):
         return *self[1:7], self.is_inference
 
 
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What another fleet comes to, compared with what is stored."""
+
+    disappearing: Sequence[str]
+    """Machines on which nothing may be held: they go, or become other ones under their name."""
+    losing: Sequence[RegionId]
+    """The regions that have these, sorted."""
+    gone: Sequence[str]
+    """Names that nothing has any more, sorted."""
+    changed: Sequence[_MachineRow]
+    """New machines, and those of which anything is different."""
+
+
+def _difference(fleet: Fleet, stored: Sequence[TupleRow]) -> _Difference:
+    wanted = {row.machine: row for row in _machine_rows(fleet)}
+    present = {row.machine: row for row in (_MachineRow(*row) for row in stored)}
+    disappearing = [
+        row for name, row in present.items() if name not in wanted or wanted[name].substance != row.substance
+    ]
+    return _Difference(
+        [row.machine for row in disappearing],
+        sorted({RegionId(row.region) for row in disappearing}),
+        sorted(present.keys() - wanted.keys()),
+        [row for name, row in wanted.items() if present.get(name) != row],
+    )
+
+
 async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     """Replaces the fleet and returns its revision; applying the same one again changes nothing.
 
@@ -78,21 +105,15 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     are taken to be unique.
     """
     revision = await lock_revision(connection, Subject.FLEET)
-    wanted_machines = {row.machine: row for row in _machine_rows(fleet)}
-    stored_machines = {row.machine: row for row in await _load_machine_rows(connection)}
-    disappearing = [
-        row
-        for name, row in stored_machines.items()
-        if name not in wanted_machines or wanted_machines[name].substance != row.substance
-    ]
-    if disappearing:
-        await hold_regions(connection, sorted({RegionId(row.region) for row in disappearing}))
-        await require_idle(connection, [row.machine for row in disappearing])
+    stored = await _load_machine_rows(connection)
+    # In a thread: leases are kept, and calls answered, while many thousands of machines are compared.
+    difference = await asyncio.to_thread(_difference, fleet, stored)
+    if difference.disappearing:
+        await hold_regions(connection, difference.losing)
+        await require_idle(connection, difference.disappearing)
     await fence_regions(connection, await _regions_that_exchange_clusters(connection, fleet))
-    changed = [row for name, row in wanted_machines.items() if stored_machines.get(name) != row]
-    gone = sorted(stored_machines.keys() - wanted_machines.keys())
-    outline_changed = await _store_outline(connection, fleet, gone, changed)
-    if not (changed or gone or outline_changed):
+    outline_changed = await _store_outline(connection, fleet, difference.gone, difference.changed)
+    if not (difference.changed or difference.gone or outline_changed):
         return revision
     wake_after_commit(connection, FLEET_CHANNEL)
     return await raise_revision(connection, Subject.FLEET)
@@ -171,6 +192,12 @@ async def machines_of_cluster(
     return None if row is None else RegionId(row[0]), tuple(MachineId(row[0]) for row in rows)
 
 
+async def clusters_of(connection: AnyConnection, region: RegionId) -> list[ClusterId]:
+    """The clusters of the region, sorted by name; empty when there is no such region."""
+    query = select(CLUSTERS.c.cluster).where(CLUSTERS.c.region == region).order_by(CLUSTERS.c.cluster)
+    return [ClusterId(row[0]) for row in await all_rows(connection, query)]
+
+
 async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:
     """All regions, in the order of the fleet."""
     live = (
@@ -241,10 +268,9 @@ async def require_idle(connection: AnyConnection, machines: Sequence[str]) -> No
     )
     rows = await cursor.fetchall()
     if rows:
-        named = ", ".join(f"{machine} ({workload}#{attempt})" for machine, workload, attempt in rows[:_NAMED_AT_MOST])
-        more = f" and {len(rows) - _NAMED_AT_MOST} more" if len(rows) > _NAMED_AT_MOST else ""
+        named = listed([f"{machine} ({workload}#{attempt})" for machine, workload, attempt in rows])
         raise FleetRefused(
-            f"work is running on machines that would disappear or change: {named}{more}; "
+            f"work is running on machines that would disappear or change: {named}; "
             "drain them first, or keep them in the fleet"
         )
 
@@ -297,8 +323,9 @@ def _fleet_of_rows(
     return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in machines}
 
 
-async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:
-    cursor = await execute(
+async def _load_machine_rows(connection: AnyConnection) -> list[TupleRow]:
+    """Of all machines, in the order of _MachineRow."""
+    return await all_rows(
         connection,
         select(
             MACHINES.c.machine,
@@ -316,7 +343,6 @@ async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:
         .select_from(MACHINES.join(CLUSTERS))
         .order_by(MACHINES.c.machine),
     )
-    return [_MachineRow(*row) for row in await cursor.fetchall()]
 
 
 async def _store_outline(
@@ -369,8 +395,9 @@ async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
 async def _store_machines(connection: AnyConnection, rows: Sequence[_MachineRow]) -> None:
     """A machine that is already known keeps its state."""
     names = ("machine", "cluster", "gpu_model", "gpus", "cpus", "memory_gib", "rack", "position", "power_domain")
-    values = [(row.machine, *row[2:9], row.power_domain) for row in rows]
-    await execute(connection, upsert_rows(MACHINES, names, values))
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        values = [(row.machine, *row[2:9], row.power_domain) for row in rows[first : first + ROWS_AT_ONCE]]
+        await execute(connection, upsert_rows(MACHINES, names, values))
 
 
 async def _begin_on_their_side(connection: AnyConnection) -> None:

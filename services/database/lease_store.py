@@ -44,6 +44,7 @@ class LeaseRecord:
     address: str
     process_id: int
     token: int
+    held_since: datetime
     expires_at: datetime
     live: bool
 
@@ -58,20 +59,28 @@ class LeaseLost(Exception):
 
 
 async def acquire(
-    connection: AnyConnection, name: str, holder: str, address: str, process_id: int, duration_s: float
+    connection: AnyConnection,
+    name: str,
+    holder: str,
+    address: str,
+    process_id: int,
+    duration_s: float,
+    tasks_stop_after_s: float | None = None,
 ) -> Lease | None:
     """The lease, from now on for `duration_s` real seconds; None while another process holds it.
 
-    `holder` is unique to one run of one process. Asking again as the holder gives a greater token too: what was begun
+    `holder` is unique to one run of one process. `tasks_stop_after_s`: for how long tasks that its holder watches over may
+    outlive the lease, as it sees to; None where it watches over none. Asking again as the holder gives a greater token too: what was begun
     with the one before has ended when this returns, or is refused.
     """
     cursor = await connection.execute(
-        """INSERT INTO leases AS l (name, holder, address, process_id, token, expires_at)
-           VALUES (%(name)s, %(holder)s, %(address)s, %(process_id)s, 1,
-                   clock_timestamp() + make_interval(secs => %(duration_s)s))
+        """INSERT INTO leases AS l (name, holder, address, process_id, token, held_since, expires_at, tasks_stop_after_s)
+           VALUES (%(name)s, %(holder)s, %(address)s, %(process_id)s, 1, clock_timestamp(),
+                   clock_timestamp() + make_interval(secs => %(duration_s)s), %(tasks_stop_after_s)s)
            ON CONFLICT (name) DO UPDATE
               SET holder = excluded.holder, address = excluded.address, process_id = excluded.process_id,
-                  token = l.token + 1,
+                  token = l.token + 1, held_since = clock_timestamp(),
+                  tasks_stop_after_s = excluded.tasks_stop_after_s,
                   expires_at = clock_timestamp() + make_interval(secs => %(duration_s)s)
             WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
         RETURNING token""",
@@ -81,6 +90,7 @@ async def acquire(
             "address": address,
             "process_id": process_id,
             "duration_s": duration_s,
+            "tasks_stop_after_s": tasks_stop_after_s,
         },
     )
     row = await cursor.fetchone()
@@ -164,6 +174,14 @@ async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -
     return 0 if row is None else int(row[0])
 
 
+async def left_s(connection: AnyConnection, name: str) -> float | None:
+    """For how many real seconds the lease is valid yet, negative: it ended so long ago; None when it was never given."""
+    remaining = func.extract("epoch", LEASES.c.expires_at - func.clock_timestamp())
+    cursor = await execute(connection, select(remaining).where(LEASES.c.name == name))
+    row = await cursor.fetchone()
+    return None if row is None else float(row[0])
+
+
 async def address(connection: AnyConnection, name: str) -> str | None:
     """Where the holder of a lease can be called; None when no process holds it."""
     cursor = await execute(connection, select(LEASES.c.address).where(LEASES.c.name == name, _IS_LIVE))
@@ -202,6 +220,7 @@ async def list_leases(connection: AnyConnection) -> list[LeaseRecord]:
             LEASES.c.address,
             LEASES.c.process_id,
             LEASES.c.token,
+            LEASES.c.held_since,
             LEASES.c.expires_at,
             _IS_LIVE,
         ).order_by(LEASES.c.name),

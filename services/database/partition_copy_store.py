@@ -12,7 +12,15 @@ from services.database.connection import AnyConnection
 ALL_PARTITIONS = 2**31 - 1
 """So many of the newest does a region hold that lacks none, whatever their number."""
 
-STORED = """
+_HELD_ALONE = """
+        SELECT c.region, p.size_bytes
+          FROM data_partition_copies c JOIN data_partitions p USING (data_table, partition)
+          JOIN data_tables t USING (data_table)
+         WHERE c.region <> t.home
+           AND NOT EXISTS (SELECT FROM data_table_replicas r
+                            WHERE r.data_table = c.data_table AND r.region = c.region)"""
+
+STORED = f"""
     SELECT region, sum(size_bytes)::bigint AS stored_bytes FROM (
         SELECT home AS region, size_bytes FROM data_tables
         UNION ALL
@@ -23,13 +31,7 @@ STORED = """
                                    ELSE 0 END
           FROM data_table_replicas r JOIN data_tables t USING (data_table)
          WHERE r.region <> t.home
-        UNION ALL
-        SELECT c.region, p.size_bytes
-          FROM data_partition_copies c JOIN data_partitions p USING (data_table, partition)
-          JOIN data_tables t USING (data_table)
-         WHERE c.region <> t.home
-           AND NOT EXISTS (SELECT FROM data_table_replicas r
-                            WHERE r.data_table = c.data_table AND r.region = c.region)) AS copies
+        UNION ALL{_HELD_ALONE}) AS copies
      GROUP BY region"""
 """Bytes by region as the catalog has them: homes, complete copies, copies that are behind as far as they are known to
 reach, and partitions that are held alone; each byte once. A copy of which nobody knows what it has counts as complete."""
@@ -89,6 +91,14 @@ def _newest_held(rows: Iterable[Sequence[Any]]) -> dict[TableId, NewestHeld]:
     for table, region, count in rows:
         found[TableId(table)] = (*found.get(TableId(table), ()), (RegionId(region), int(count)))
     return found
+
+
+async def load_bytes_held_alone(connection: AnyConnection) -> dict[str, int]:
+    """What partitions take in regions that hold them without a copy of the whole table, by region."""
+    cursor = await connection.execute(
+        f"SELECT region, sum(size_bytes)::bigint FROM ({_HELD_ALONE}) AS alone GROUP BY region ORDER BY region"
+    )
+    return {str(region): int(size) for region, size in await cursor.fetchall()}
 
 
 async def load_partition_files(connection: AnyConnection, table: TableId) -> list[tuple[str, int, str]]:

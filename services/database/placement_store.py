@@ -13,9 +13,13 @@ from sqlalchemy import select
 
 from domain.identifiers import ClusterId, JobName, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
+from services.database.array_text import number_array, text_array
 from services.database.connection import AnyConnection
 from services.database.large_results import all_rows
 from services.database.tables.attempts import ATTEMPTS, PLACEMENTS
+
+_WRITTEN_AT_ONCE = 256
+"""Attempts whose placements one statement writes."""
 
 
 async def load_placements(connection: AnyConnection, region: RegionId) -> dict[tuple[str, int], list[TaskPlacement]]:
@@ -44,29 +48,29 @@ async def write_placements(
     connection: AnyConnection, placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
 ) -> None:
     """Stores what attempts hold that hold nothing yet."""
-    async with (
-        connection.cursor() as cursor,
-        cursor.copy(
-            """COPY placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
-           FROM STDIN"""
-        ) as copy,
-    ):
-        for key, placements in placed:
-            for placement in placements:
-                await copy.write_row(
-                    (
-                        key.workload,
-                        key.attempt,
-                        placement.job,
-                        placement.task,
-                        placement.cluster,
-                        placement.machine,
-                        list(placement.gpu_indices),
-                        placement.millicpus,
-                        placement.mebibytes,
-                    )
-                )
-            await asyncio.sleep(0)
+    for first in range(0, len(placed), _WRITTEN_AT_ONCE):
+        rows = [(key, place) for key, places in placed[first : first + _WRITTEN_AT_ONCE] for place in places]
+        await connection.execute(
+            """INSERT INTO placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
+               SELECT u.workload, u.attempt, u.job, u.task, u.cluster, u.machine, u.gpu_indices::smallint[], u.millicpus,
+                      u.mebibytes
+                 FROM unnest(%s::text[], %s::int[], %s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::bigint[],
+                             %s::bigint[])
+                   AS u (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)""",
+            (
+                text_array(key.workload for key, _ in rows),
+                number_array(int(key.attempt) for key, _ in rows),
+                text_array(place.job for _, place in rows),
+                number_array(place.task for _, place in rows),
+                text_array(place.cluster for _, place in rows),
+                text_array(place.machine for _, place in rows),
+                # Arrays of several lengths: each as a text of its own.
+                text_array(number_array(place.gpu_indices) for _, place in rows),
+                number_array(place.millicpus for _, place in rows),
+                number_array(place.mebibytes for _, place in rows),
+            ),
+        )
+        await asyncio.sleep(0)
 
 
 def _placement_from_row(row: Sequence[object]) -> TaskPlacement:

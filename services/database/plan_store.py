@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,10 @@ class PlanState(StrEnum):
 
 class PlanUnderWay(Exception):
     """Another plan is being made."""
+
+
+class PlanGivenUp(Exception):
+    """Nobody waits for the plan any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +107,23 @@ async def finish_plan(
     connection: AnyConnection,
     plan: int,
     figures: Mapping[str, object],
-    moves: Sequence[StoredMove],
+    moves: Iterable[StoredMove],
     hints: Mapping[str, RegionId],
     revision: int,
     now_s: float,
-) -> bool:
-    """Stores what was found, if the plan is still wanted; it takes the place of all that wait for review, and its hints
-    that of all earlier ones.
+) -> None:
+    """Stores what was found; it takes the place of all that wait for review, and its hints that of all earlier ones. Of those
+    the moves are forgotten, but for those of the plan that was applied last.
+
+    Raises PlanGivenUp when it is not wanted any more; the transaction must be rolled back then.
     """
+    # There may be millions: the catalog is locked when they are there.
+    await connection.execute(
+        """DELETE FROM data_plan_moves
+            WHERE plan <> coalesce((SELECT max(plan) FROM data_plans WHERE state = 'applied'), -1) AND plan < %s""",
+        (plan,),
+    )
+    await _store_moves(connection, plan, moves)
     await lock_revision(connection, Subject.CATALOG)
     cursor = await connection.execute(
         """UPDATE data_plans SET state = 'ready', figures = %s, catalog_revision = %s, ended_s = %s, stage = '', done = 1
@@ -118,8 +131,19 @@ async def finish_plan(
         (Jsonb(dict(figures)), revision, now_s, plan),
     )
     if cursor.rowcount != 1:
-        return False
+        raise PlanGivenUp
     await connection.execute("UPDATE data_plans SET state = 'superseded' WHERE state = 'ready' AND plan < %s", (plan,))
+    await forget_communities(connection, but=plan)
+    await connection.execute("DELETE FROM data_hints")
+    await connection.execute(
+        "INSERT INTO data_hints (fingerprint, region, plan) SELECT f, r, %s FROM unnest(%s::text[], %s::text[]) AS u (f, r)",
+        (plan, list(hints), list(hints.values())),
+    )
+    await raise_revision(connection, Subject.CATALOG)
+    wake_after_commit(connection, CATALOG_CHANNEL)
+
+
+async def _store_moves(connection: AnyConnection, plan: int, moves: Iterable[StoredMove]) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -143,15 +167,6 @@ async def finish_plan(
                     move.newest_share,
                 )
             )
-    await forget_communities(connection, but=plan)
-    await connection.execute("DELETE FROM data_hints")
-    await connection.execute(
-        "INSERT INTO data_hints (fingerprint, region, plan) SELECT f, r, %s FROM unnest(%s::text[], %s::text[]) AS u (f, r)",
-        (plan, list(hints), list(hints.values())),
-    )
-    await raise_revision(connection, Subject.CATALOG)
-    wake_after_commit(connection, CATALOG_CHANNEL)
-    return True
 
 
 async def load_plan(connection: AnyConnection, plan: int | None = None) -> StoredPlan | None:

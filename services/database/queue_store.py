@@ -20,7 +20,7 @@ from domain.events import EventKind
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.rank import QueuePosition, Standing
-from global_scheduler.scan_view import NOT_RANKED
+from global_scheduler.scan_view import NONE_ASKED, NOT_RANKED
 from global_scheduler.view_builder import PendingRows, RunningRows
 from services.database import event_store
 from services.database.columns import joined, packed, split, unpacked
@@ -40,7 +40,8 @@ _PENDING = f"""
            {packed("coalesce(queued_since_s, submitted_s)")}, {packed("attained_gpu_s")},
            {packed("attained_s")}, {packed("coalesce(first_started_s, 'infinity')")},
            array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
-           array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL)
+           array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL),
+           {packed(f"coalesce(asked_priority, {NONE_ASKED}::smallint)")}
       FROM (SELECT *, row_number() OVER () - 1 AS place
               FROM (SELECT * FROM queue_entries WHERE not_before_s <= %s ORDER BY submitted_s, workload) AS ordered
            ) AS entries"""
@@ -50,8 +51,9 @@ _RUNNING = f"""
            {packed("coalesce(started_s, dispatched_s)")}, {packed("priority")}, {packed("level")},
            {packed("within_quota")}, {packed(f"state = {quoted({State.PREEMPTING})}")}, {joined("charges::text")},
            {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(started_s, 'nan')")},
-           {packed("attained_gpu_s + received_gpu_s")}, {packed("coalesce(received_to_s, started_s, 'nan')")}
-      FROM (SELECT a.*, w.submitted_s, w.attained_gpu_s - w.before_promotion_gpu_s AS attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
+           {packed("attained_gpu_s + received_gpu_s")}, {packed("coalesce(received_to_s, started_s, 'nan')")},
+           {packed(f"coalesce(asked_priority, {NONE_ASKED}::smallint)")}
+      FROM (SELECT a.*, w.submitted_s, w.asked_priority, w.attained_gpu_s - w.before_promotion_gpu_s AS attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
              WHERE a.ended_s IS NULL ORDER BY a.workload, a.attempt) AS live"""
 
 
@@ -141,6 +143,7 @@ def _pending_rows(row: TupleRow) -> PendingRows:
         attained_gpu_s=unpacked(row[12], "float8", count),
         attained_s=unpacked(row[13], "float8", count),
         first_started_s=unpacked(row[14], "float8", count),
+        asked_priority=unpacked(row[17], "int2", count),
     )
 
 
@@ -173,6 +176,7 @@ def _running_rows(row: TupleRow) -> RunningRows:
         working_since_s=unpacked(row[12], "float8", count),
         attained_gpu_s=unpacked(row[13], "float8", count),
         changed_s=unpacked(row[14], "float8", count),
+        asked_priority=unpacked(row[15], "int2", count),
     )
 
 
@@ -194,7 +198,9 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
                 free AS MATERIALIZED (
                     SELECT q.workload FROM queue_entries q JOIN u USING (workload) FOR UPDATE OF q SKIP LOCKED)
            UPDATE queue_entries q
-              SET priority = u.priority, level = u.level, credit = u.credit, within_quota = u.within_quota
+              SET priority = u.priority, level = u.level, credit = u.credit, within_quota = u.within_quota,
+                  asked_in_walk = CASE WHEN (u.priority, u.level) >= (q.priority, q.level)
+                                        AND q.within_quota = u.within_quota THEN q.asked_in_walk END
              FROM u JOIN free USING (workload)
             WHERE q.workload = u.workload
         RETURNING q.workload""",
@@ -362,3 +368,51 @@ async def next_due_s(connection: AnyConnection, now: float) -> float | None:
     cursor = await connection.execute("SELECT min(not_before_s) FROM queue_entries WHERE not_before_s > %s", (now,))
     row = await cursor.fetchone()
     return None if row is None else row[0]
+
+
+# ---------------------------------------------------------------- room for gangs
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEntry:
+    """A queued workload that the last auction found no place for."""
+
+    workload: WorkloadId
+    within_quota: bool
+    queued_since_s: float
+
+
+async def load_waiting(connection: AnyConnection, most_gpus: int, now: float, limit: int) -> list[WaitingEntry]:
+    """Those that ask for GPUs of one model, and for no more than so many; best first. Those for which room is being made
+    anywhere are left out.
+    """
+    cursor = await connection.execute(
+        f"""SELECT q.workload, coalesce(q.within_quota, false), coalesce(q.queued_since_s, q.submitted_s)
+              FROM queue_entries q
+             WHERE q.state = {quoted({State.WAITING})} AND q.gpus BETWEEN 1 AND %s AND q.more_gpus IS NULL
+               AND q.not_before_s <= %s
+               AND NOT EXISTS (SELECT FROM attempts a
+                                WHERE a.ended_s IS NULL AND a.eviction ->> 'room_for' = q.workload)
+             ORDER BY {_ORDER} LIMIT %s""",
+        (most_gpus, now, limit),
+    )
+    return [
+        WaitingEntry(WorkloadId(name), bool(within_quota), float(since_s))
+        for name, within_quota, since_s in await cursor.fetchall()
+    ]
+
+
+async def say_room_is_made(connection: AnyConnection, workload: WorkloadId, sentence: str) -> None:
+    """What the queue shows of it until the next auction says something else."""
+    await connection.execute(
+        f"UPDATE queue_entries SET reason = %s WHERE workload = %s AND state = {quoted({State.WAITING})}",
+        (sentence, workload),
+    )
+
+
+async def not_before(connection: AnyConnection, workloads: Sequence[WorkloadId], from_s: float) -> None:
+    """Those of these workloads that are queued are put up for auction from then on, if not later anyway."""
+    await connection.execute(
+        "UPDATE queue_entries SET not_before_s = greatest(not_before_s, %s) WHERE workload = ANY(%s)",
+        (from_s, list(workloads)),
+    )

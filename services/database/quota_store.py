@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from domain.identifiers import TenantId
-from domain.tenant import CPU_BUCKET
 from services.database.connection import AnyConnection
 
 Bucket = tuple[TenantId, str]
@@ -22,17 +21,14 @@ async def charge(
 ) -> list[bool]:
     """Charges, one after the other, what fits into its tenant's quota; returns for each whether it did.
 
-    A bucket without a limit is 0, but CPUs without one are not limited (`domain.tenant.quota_limits`).
+    Limits are those of `domain.tenant.quota_limits`: a bucket without one is 0.
     """
     in_use = await lock(connection, [(tenant, bucket) for tenant, charges in wanted for bucket in charges])
     changed: dict[Bucket, int] = {}
     fits = []
     for tenant, charges in wanted:
         limit = limits[tenant]
-        fit = all(
-            (bucket == CPU_BUCKET and bucket not in limit) or in_use[tenant, bucket] + amount <= limit.get(bucket, 0)
-            for bucket, amount in charges.items()
-        )
+        fit = all(in_use[tenant, bucket] + amount <= limit.get(bucket, 0) for bucket, amount in charges.items())
         fits.append(fit)
         if fit:
             _add(in_use, changed, tenant, charges, 1)

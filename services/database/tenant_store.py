@@ -12,6 +12,8 @@ from domain.identifiers import GpuModel, TenantId
 from domain.life_cycle import ENDED
 from domain.resources import Quota
 from domain.tenant import Tenant
+from formats.problems import listed
+from formats.tenants_file import quotas_document, quotas_from_document
 from formats.virtual_clusters import virtual_clusters_document, virtual_clusters_from_document
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -21,8 +23,6 @@ from services.database.revision_store import Subject, load_revision, lock_revisi
 from services.database.state_guards import in_states
 from services.database.tables.tenants import TENANT_QUOTAS, TENANTS
 from services.database.tables.workloads import WORKLOADS
-
-_NAMED_AT_MOST = 5
 
 _LOCK_KEY = 0x746E616E7473
 """Held exclusively while tenants are replaced, shared while workloads of tenants are inserted."""
@@ -35,8 +35,8 @@ class TenantsRefused(Exception):
 async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> int:
     """Replaces all tenants and returns their revision; applying the same ones again changes nothing.
 
-    Raises TenantsRefused while a tenant that would disappear has workloads that have not ended. Names are taken to
-    be unique.
+    Raises TenantsRefused while a tenant that would disappear, or a priority at which one would have no quota any more, has
+    workloads that have not ended. Names are taken to be unique.
     """
     revision = await lock_revision(connection, Subject.TENANTS)
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
@@ -49,6 +49,7 @@ async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) ->
     # Regions charge quotas from memory: what they decide with the old ones must not be written any more.
     await hold_regions(connection, await live_regions(connection))
     await _require_ended(connection, gone)
+    await _require_quotas_asked_for(connection, changed)
     await execute(connection, delete(TENANTS).where(any_of(TENANTS.c.tenant, gone)))
     await _store(connection, changed)
     wake_after_commit(connection, FLEET_CHANNEL)
@@ -71,6 +72,7 @@ async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
             TENANTS.c.cpu_quota,
             TENANTS.c.fair_share_weight,
             TENANTS.c.cells,
+            TENANTS.c.further_quotas,
             in_order(TENANT_QUOTAS.c.gpu_model),
             in_order(TENANT_QUOTAS.c.gpus),
         )
@@ -85,8 +87,9 @@ async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
             Quota.of({GpuModel(model): count for model, count in zip(models, gpus, strict=True)}, cpu_quota),
             fair_share_weight,
             virtual_clusters_from_document(cells["virtual_clusters"]),
+            quotas_from_document(further["quotas"]) if further["quotas"] else (),
         )
-        for tenant, priority, cpu_quota, fair_share_weight, cells, models, gpus in await cursor.fetchall()
+        for tenant, priority, cpu_quota, fair_share_weight, cells, further, models, gpus in await cursor.fetchall()
     )
 
 
@@ -110,11 +113,35 @@ async def _require_ended(connection: AnyConnection, gone: Sequence[TenantId]) ->
     )
     rows = await cursor.fetchall()
     if rows:
-        named = ", ".join(f"{tenant} ({count})" for tenant, count in rows[:_NAMED_AT_MOST])
-        more = f" and {len(rows) - _NAMED_AT_MOST} more" if len(rows) > _NAMED_AT_MOST else ""
+        named = listed([f"{tenant} ({count})" for tenant, count in rows])
         raise TenantsRefused(
-            f"tenants that would disappear have workloads that have not ended: {named}{more}; "
+            f"tenants that would disappear have workloads that have not ended: {named}; "
             "cancel them first, or keep the tenants"
+        )
+
+
+async def _require_quotas_asked_for(connection: AnyConnection, changed: Sequence[Tenant]) -> None:
+    cursor = await execute(
+        connection,
+        select(WORKLOADS.c.tenant, WORKLOADS.c.asked_priority, func.count())
+        .where(
+            any_of(WORKLOADS.c.tenant, [tenant.tenant for tenant in changed]),
+            WORKLOADS.c.asked_priority.is_not(None),
+            not_(in_states(WORKLOADS.c.state, ENDED)),
+        )
+        .group_by(WORKLOADS.c.tenant, WORKLOADS.c.asked_priority)
+        .order_by(WORKLOADS.c.tenant, WORKLOADS.c.asked_priority),
+    )
+    kept = {tenant.tenant: tenant.priorities for tenant in changed}
+    lacking = [
+        f"{tenant} at priority {asked} ({count})"
+        for tenant, asked, count in await cursor.fetchall()
+        if asked not in kept[TenantId(tenant)]
+    ]
+    if lacking:
+        raise TenantsRefused(
+            f"workloads that have not ended ask for quotas that would disappear: {listed(lacking)}; "
+            "cancel them first, or keep an empty quota there ({gpus: 0, cpus: 0}), which makes them over-quota"
         )
 
 
@@ -124,7 +151,7 @@ async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
         connection,
         upsert_rows(
             TENANTS,
-            ("tenant", "priority", "cpu_quota", "fair_share_weight", "cells"),
+            ("tenant", "priority", "cpu_quota", "fair_share_weight", "cells", "further_quotas"),
             [
                 (
                     tenant.tenant,
@@ -132,6 +159,7 @@ async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
                     tenant.quota.cpus,
                     tenant.fair_share_weight,
                     {"virtual_clusters": virtual_clusters_document(tenant.virtual_clusters)},
+                    {"quotas": quotas_document(tenant.further_quotas)},
                 )
                 for tenant in tenants
             ],

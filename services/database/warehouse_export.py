@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from formats.warehouse_catalog import GREATEST_BYTES
+from formats.warehouse_folder import GREATEST_BYTES
 from services.database.connection import AnyConnection
 
 _REGIONS = f"""

@@ -18,6 +18,7 @@ from services.database.partition_copy_store import STORED
 from services.database.revision_store import Subject, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_LINKS, DATA_NAMESPACES, DATA_REGIONS
 from services.database.tables.data_use import DATA_GPU_SUPPLY, DATA_QUOTAS
+from services.database.warehouse_readers import replace_readers
 from services.database.warehouse_staging import stage
 
 _SHOWN = 10
@@ -49,6 +50,10 @@ class ImportCounts:
     remarks: tuple[str, ...] = ()
 
 
+# Joins of a million rows that do not fit into the usual memory are done in parts, on disk.
+_WITH_ROOM = "SET LOCAL work_mem = '128MB'"
+
+
 async def import_catalog(
     connection: AnyConnection, catalog: WarehouseCatalog, choices: ImportChoices, now_s: float
 ) -> ImportCounts:
@@ -57,6 +62,7 @@ async def import_catalog(
     """
     warehouse = catalog.warehouse
     revision = await lock_revision(connection, Subject.CATALOG)
+    await connection.execute(_WITH_ROOM)
     await _require_regions(connection, warehouse.regions.names)
     await stage(connection, catalog)
     await _require_same_partitions(connection)
@@ -70,9 +76,7 @@ async def import_catalog(
         await _merge_tables(connection, choices, revision, now_s)
         await _require_folders_of_their_own(connection)
         wake_after_commit(connection, CATALOG_CHANNEL)
-    await connection.execute(_FORGET_NAMED_READERS if choices.keep_others else _FORGET_READERS)
-    await connection.execute(_ADD_READERS)
-    await connection.execute(_ADD_READS)
+    await replace_readers(connection, warehouse, keep_others=choices.keep_others)
     await _replace_capacity(connection, catalog)
     moved = (
         f"{elsewhere} tables are elsewhere by the catalog, and stay there; --take-places puts them where the files say"
@@ -184,10 +188,20 @@ _DIFFERENT_COPIES = """
            FROM data_table_replicas c JOIN data_staged_tables s USING (data_table)
          EXCEPT SELECT data_table, region, complete_until_s FROM data_staged_copies)) AS different"""
 
+# Of known tables: what comes or goes. Neither size nor time need show it.
+_OTHER_PARTITIONS = """
+    SELECT n.data_table FROM data_staged_partitions n
+     WHERE NOT EXISTS (SELECT FROM data_partitions p WHERE p.data_table = n.data_table AND p.partition = n.partition)
+    UNION ALL
+    SELECT p.data_table FROM data_partitions p JOIN data_staged_tables s USING (data_table)
+     WHERE NOT EXISTS (SELECT FROM data_staged_partitions n
+                        WHERE n.data_table = p.data_table AND n.partition = p.partition)"""
+
 _COMPARE = f"""
     SELECT count(*) FILTER (WHERE t.data_table IS NULL),
            count(*) FILTER (WHERE t.data_table IS NOT NULL AND (
                 t.from_fleet OR t.size_bytes <> s.size_bytes OR t.last_partition_s IS DISTINCT FROM s.last_partition_s
+                OR s.data_table IN ({_OTHER_PARTITIONS})
                 OR %(take_places)s AND (t.home <> s.home OR s.data_table IN ({_DIFFERENT_COPIES})))),
            count(*) FILTER (WHERE t.home <> s.home AND NOT %(take_places)s)
       FROM data_staged_tables s LEFT JOIN data_tables t USING (data_table)"""
@@ -220,12 +234,25 @@ _MOVE = f"""
     UPDATE data_tables t SET home = s.home, revision = %s FROM data_staged_tables s
      WHERE t.data_table = s.data_table AND (t.home <> s.home OR t.data_table IN ({_DIFFERENT_COPIES}))"""
 
-_CHANGE = """
+_CHANGE = f"""
     UPDATE data_tables t
        SET size_bytes = s.size_bytes, last_partition_s = s.last_partition_s, from_fleet = false, revision = %s
       FROM data_staged_tables s
      WHERE t.data_table = s.data_table
-       AND (t.from_fleet OR t.size_bytes <> s.size_bytes OR t.last_partition_s IS DISTINCT FROM s.last_partition_s)"""
+       AND (t.from_fleet OR t.size_bytes <> s.size_bytes OR t.last_partition_s IS DISTINCT FROM s.last_partition_s
+            OR t.data_table IN ({_OTHER_PARTITIONS}))"""
+
+# A partition that is new although it was created before a copy was complete is not in that copy.
+_LACK_LATE_PARTITIONS = """
+    WITH late AS MATERIALIZED (
+             SELECT n.data_table, min(n.created_s) AS created_s FROM data_staged_partitions n
+              WHERE NOT EXISTS (SELECT FROM data_partitions p
+                                 WHERE p.data_table = n.data_table AND p.partition = n.partition)
+              GROUP BY n.data_table)
+    UPDATE data_table_replicas c
+       SET complete_until_s = (SELECT max(n.created_s) FROM data_staged_partitions n
+                                WHERE n.data_table = c.data_table AND n.created_s < late.created_s)
+      FROM late WHERE c.data_table = late.data_table AND c.complete_until_s >= late.created_s"""
 
 # Copies of new tables, and of all whose copies were just dropped.
 _ADD = """
@@ -268,6 +295,8 @@ async def _merge_tables(connection: AnyConnection, choices: ImportChoices, revis
         await connection.execute(_MOVE, (revision,))
         await connection.execute(_DROP_COPIES)
         await connection.execute(_FORGET_PARTITION_COPIES)
+    else:
+        await connection.execute(_LACK_LATE_PARTITIONS)
     await connection.execute(_ADD, {"take_places": choices.take_places, "revision": revision, "now_s": now_s})
     await connection.execute(_DROP_PARTITIONS)
     await connection.execute(_ADD_PARTITIONS)
@@ -278,34 +307,7 @@ async def _number(connection: AnyConnection, query: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-# ---------------------------------------------------------------- readers and capacity
-
-_FORGET_READERS = """
-    WITH gone AS (DELETE FROM data_readers WHERE fingerprint IS NULL RETURNING reader)
-    DELETE FROM data_reads r USING gone WHERE r.reader = gone.reader"""
-
-_FORGET_NAMED_READERS = """
-    WITH gone AS (DELETE FROM data_readers d USING data_staged_readers s
-                   WHERE d.name = s.name AND d.fingerprint IS NULL RETURNING d.reader)
-    DELETE FROM data_reads r USING gone WHERE r.reader = gone.reader"""
-
-# What is known of a reader by its workloads stays.
-_ADD_READERS = """
-    INSERT INTO data_readers (name, training, application, gpu_model, priority, weight, gpu_hours, cpu_hours)
-    SELECT name, training, application, gpu_model, priority, weight, gpu_hours, cpu_hours FROM data_staged_readers
-     ORDER BY position
-    ON CONFLICT (name) DO NOTHING"""
-
-_ADD_READS = """
-    INSERT INTO data_reads (table_number, reader, newest_share)
-    SELECT t.number, r.reader, s.newest_share
-      FROM data_staged_reads s
-      JOIN data_staged_tables st ON st.position = s.table_position
-      JOIN data_tables t ON t.data_table = st.data_table
-      JOIN data_staged_readers sr ON sr.position = s.reader_position
-      JOIN data_readers r ON r.name = sr.name
-     ORDER BY t.number, r.reader
-    ON CONFLICT DO NOTHING"""
+# ---------------------------------------------------------------- capacity
 
 
 async def _replace_capacity(connection: AnyConnection, catalog: WarehouseCatalog) -> None:

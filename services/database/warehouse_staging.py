@@ -18,7 +18,10 @@ _WITHOUT_HEADER = pyarrow.csv.WriteOptions(include_header=False)
 
 
 async def stage(connection: AnyConnection, catalog: WarehouseCatalog) -> None:
-    """Fills the staging tables; what another import left there is gone. Others that import wait for this transaction."""
+    """Fills the staging tables, but not that of reads; what another import left there is gone.
+
+    Others that import wait for this transaction.
+    """
     await connection.execute(
         """TRUNCATE data_staged_tables, data_staged_copies, data_staged_partitions, data_staged_readers,
                     data_staged_reads"""
@@ -27,8 +30,7 @@ async def stage(connection: AnyConnection, catalog: WarehouseCatalog) -> None:
     await _stage_readers(connection, catalog.warehouse)
     # Fresh tables have no statistics, and joins of millions of rows would be planned for a handful.
     await connection.execute(
-        """ANALYZE data_staged_tables, data_staged_copies, data_staged_partitions, data_staged_readers,
-                   data_staged_reads"""
+        "ANALYZE data_staged_tables, data_staged_copies, data_staged_partitions, data_staged_readers"
     )
 
 
@@ -87,13 +89,6 @@ async def _stage_readers(connection: AnyConnection, warehouse: Warehouse) -> Non
             pa.array(jobs.gpu_hours),
             pa.array(jobs.cpu_hours),
         ),
-    )
-    reader = np.repeat(np.arange(jobs.count), np.diff(jobs.table_start))
-    share = np.ones(len(jobs.tables)) if jobs.newest_share is None else jobs.newest_share
-    await _copy(
-        connection,
-        "COPY data_staged_reads (table_position, reader_position, newest_share) FROM STDIN (FORMAT csv)",
-        (pa.array(jobs.tables), pa.array(reader), pa.array(share)),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from psycopg.rows import TupleRow
-from sqlalchemy import ColumnElement, Float, Select, Table, func, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Float, Select, Table, and_, func, or_, select, tuple_, union_all
 
 from domain.cells import CellsOfJobs
 from domain.diagnosis import Diagnosis
@@ -111,7 +111,16 @@ class StoredWorkloadPage:
 
 _WORKLOADS = WORKLOADS.outerjoin(QUEUE_ENTRIES, WORKLOADS.c.workload == QUEUE_ENTRIES.c.workload)
 
-# The state and the reason of a queued workload stand in its queue entry.
+_WITH_LIVE_ATTEMPTS = _WORKLOADS.outerjoin(
+    ATTEMPTS,
+    and_(
+        ATTEMPTS.c.workload == WORKLOADS.c.workload,
+        ATTEMPTS.c.attempt == WORKLOADS.c.attempts,
+        ATTEMPTS.c.ended_s.is_(None),
+    ),
+)
+
+# The state and the reason of a queued workload stand in its queue entry, the progress of a live attempt in its row.
 _SELECT = select(
     WORKLOADS.c.workload,
     WORKLOADS.c.tenant,
@@ -122,9 +131,9 @@ _SELECT = select(
     WORKLOADS.c.attempts,
     WORKLOADS.c.failures,
     WORKLOADS.c.region,
-    WORKLOADS.c.progress,
-    WORKLOADS.c.checkpoint_progress,
-    WORKLOADS.c.throughput,
+    func.coalesce(ATTEMPTS.c.progress, WORKLOADS.c.progress),
+    func.coalesce(ATTEMPTS.c.checkpoint_progress, WORKLOADS.c.checkpoint_progress),
+    func.coalesce(ATTEMPTS.c.throughput, 0.0),
     func.coalesce(QUEUE_ENTRIES.c.reason, WORKLOADS.c.reason),
     WORKLOADS.c.cancel_requested,
     QUEUE_ENTRIES.c.priority,
@@ -132,7 +141,7 @@ _SELECT = select(
     QUEUE_ENTRIES.c.credit,
     QUEUE_ENTRIES.c.within_quota,
     QUEUE_ENTRIES.c.diagnosis,
-).select_from(_WORKLOADS)
+).select_from(_WITH_LIVE_ATTEMPTS)
 
 _NEWEST_FIRST = (WORKLOADS.c.submitted_s.desc(), WORKLOADS.c.workload.desc())
 
@@ -218,10 +227,11 @@ def _conditions(wanted: StoredWorkloadFilter) -> list[ColumnElement[bool]]:
     if wanted.states:
         queued = sorted(state.value for state in wanted.states if state in QUEUED)
         others = sorted(state.value for state in wanted.states if state not in QUEUED)
-        conditions.append(
-            any_of(WORKLOADS.c.state, others)
-            | (in_states(WORKLOADS.c.state, {State.PENDING}) & any_of(QUEUE_ENTRIES.c.state, queued))
-        )
+        # Apart where only one is asked for: an index serves it then.
+        parts = [any_of(WORKLOADS.c.state, others)] if others else []
+        if queued:
+            parts.append(in_states(WORKLOADS.c.state, {State.PENDING}) & any_of(QUEUE_ENTRIES.c.state, queued))
+        conditions.append(or_(*parts))
     if wanted.region is not None:
         conditions.append(WORKLOADS.c.region == wanted.region)
     if wanted.name_contains:

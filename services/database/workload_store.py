@@ -16,6 +16,7 @@ from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after
 from domain.workload import WorkloadSpecification, emulated_work_s
 from formats.event_details import submitted_details
+from regional_scheduler.refusals.kinds import WorkloadKind, kind_of
 from services.database import event_store
 from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -44,6 +45,14 @@ class UnknownTenants(Exception):
     def __init__(self, tenants: tuple[TenantId, ...]) -> None:
         self.tenants = tenants
         super().__init__(f"there is no tenant named {', '.join(tenants)}")
+
+
+class NoQuotaAtPriority(Exception):
+    """The tenant has no quota at the priority that a workload asks for (any more)."""
+
+    def __init__(self, tenant: TenantId, priority: int) -> None:
+        self.tenant = tenant
+        super().__init__(f"is {priority}, at which tenant {tenant} has no quota")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +98,35 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Ne
         known_tenants = await _find_tenants(connection, tenants)
         known_keys = await _find_keys(connection, submissions)
         await event_store.prepare_to_append(connection)
-    unknown = set(tenants) - {TenantId(row[0]) for row in await known_tenants.fetchall()}
+    found = {TenantId(row[0]): row for row in await known_tenants.fetchall()}
+    unknown = set(tenants) - found.keys()
     if unknown:
         raise UnknownTenants(tuple(sorted(unknown)))
+    for submission in submissions:
+        asked, owner = submission.specification.priority, submission.specification.tenant
+        if asked is not None and asked != found[owner][1] and str(asked) not in found[owner][2]["quotas"]:
+            raise NoQuotaAtPriority(owner, asked)
     results, new = _sort_out(submissions, _keys(await known_keys.fetchall()))
     if new:
+        kinds = {submission.workload: kind_of(submission.specification) for submission in new}
         try:
-            await _copy_workloads(connection, new)
+            await _copy_workloads(connection, new, kinds)
         except UniqueViolation as error:
             if error.diag.constraint_name == _IDEMPOTENCY_INDEX:
                 raise RepeatTransaction("an idempotency key was used at the same time") from error
             raise
         await _copy_jobs(connection, new)
         await _copy_tables(connection, new)
-        await _copy_queue_entries(connection, new)
+        await _copy_queue_entries(connection, new, kinds)
         await _copy_events(connection, new)
         wake_after_commit(connection, SCAN_CHANNEL)
     return results
 
 
 async def _find_tenants(connection: AnyConnection, tenants: Sequence[TenantId]) -> psycopg.AsyncCursor[TupleRow]:
-    return await connection.execute("SELECT tenant FROM tenants WHERE tenant = ANY(%s)", (list(tenants),))
+    return await connection.execute(
+        "SELECT tenant, priority, further_quotas FROM tenants WHERE tenant = ANY(%s)", (list(tenants),)
+    )
 
 
 _Key = tuple[TenantId, str]
@@ -152,15 +169,33 @@ def _sort_out(submissions: Sequence[NewWorkload], known: _Known) -> tuple[list[S
     return results, new
 
 
-async def _copy_workloads(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
+async def _copy_workloads(
+    connection: AnyConnection, new: Sequence[NewWorkload], kinds: Mapping[WorkloadId, WorkloadKind]
+) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy(
             """COPY workloads (workload, tenant, name, specification, gpus, emulated, state, submitted_s,
-                               idempotency_key, body_digest, declared_s) FROM STDIN (FORMAT BINARY)"""
+                               idempotency_key, body_digest, declared_s, kind, asked_priority) FROM STDIN (FORMAT BINARY)"""
         ) as copy,
     ):
-        copy.set_types(["text", "text", "text", "bytea", "int4", "bool", "text", "float8", "text", "bytea", "float8"])
+        copy.set_types(
+            [
+                "text",
+                "text",
+                "text",
+                "bytea",
+                "int4",
+                "bool",
+                "text",
+                "float8",
+                "text",
+                "bytea",
+                "float8",
+                "text",
+                "int2",
+            ]
+        )
         for submission in new:
             specification = submission.specification
             await copy.write_row(
@@ -176,6 +211,8 @@ async def _copy_workloads(connection: AnyConnection, new: Sequence[NewWorkload])
                     submission.idempotency_key,
                     submission.body_digest,
                     emulated_work_s(specification),
+                    kinds[submission.workload],
+                    specification.priority,
                 )
             )
 
@@ -225,15 +262,17 @@ async def _copy_tables(connection: AnyConnection, new: Sequence[NewWorkload]) ->
             await copy.write_row(read)
 
 
-async def _copy_queue_entries(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
+async def _copy_queue_entries(
+    connection: AnyConnection, new: Sequence[NewWorkload], kinds: Mapping[WorkloadId, WorkloadKind]
+) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy(
-            """COPY queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus)
+            """COPY queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, kind, asked_priority)
                FROM STDIN (FORMAT BINARY)"""
         ) as copy,
     ):
-        copy.set_types(["text", "text", "float8", "text", "int4", "float8", "jsonb"])
+        copy.set_types(["text", "text", "float8", "text", "int4", "float8", "jsonb", "text", "int2"])
         for submission in new:
             demand = submission.specification.demand
             (model, gpus), *more = demand.gpus or ((ANY_GPU_MODEL, 0),)
@@ -246,6 +285,8 @@ async def _copy_queue_entries(connection: AnyConnection, new: Sequence[NewWorklo
                     gpus,
                     float(demand.cpus),
                     Jsonb(dict(more)) if more else None,
+                    kinds[submission.workload],
+                    submission.specification.priority,
                 )
             )
 

@@ -36,11 +36,15 @@ class EmulatedExecutor:
     `started_s`, and they go on as if nothing had happened.
     """
 
-    def __init__(self, clock: ServiceClock, *, checkpoint_time_s: float = 0.0) -> None:
+    def __init__(
+        self, clock: ServiceClock, machines: Sequence[MachineId] | None = None, *, checkpoint_time_s: float = 0.0
+    ) -> None:
+        """`machines`: those of the cluster, each of which is up until it is lost. None: another executor reports on them."""
         self._clock = clock
         self.register = AttemptRegister()
         self._emulation = Emulation(self.register, checkpoint_time_s)
-        self._machines: dict[MachineId, MachineStatus] = {}
+        self._reports_all = machines is not None
+        self._machines = {machine: MachineStatus(machine, up=True) for machine in machines or ()}
         self.feed: ChangeFeed[Change] = ChangeFeed(slot_of_change)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -58,6 +62,9 @@ class EmulatedExecutor:
     ) -> None:
         self._publish(self._emulation.resize(key, placements, revision, work_rate, self._clock.now()))
 
+    async def lose_all(self, reason: str) -> None:
+        self._publish(self._emulation.lose_all(reason, self._clock.now()))
+
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         self._emulation.forget(keys)
 
@@ -70,9 +77,14 @@ class EmulatedExecutor:
         self._publish(changed)
 
     async def set_machines(self, machines: Sequence[MachineId]) -> None:
-        """Every emulated machine is up until it is lost: only what was published of gone ones is to be forgotten."""
-        present = set(machines)
-        self._machines = {machine: status for machine, status in self._machines.items() if machine in present}
+        """Every emulated machine is up until it is lost."""
+        known, present = self._machines, set(machines)
+        self._machines = {machine: status for machine, status in known.items() if machine in present}
+        if self._reports_all:
+            for machine in machines:
+                if machine not in known:
+                    self._machines[machine] = MachineStatus(machine, up=True)
+                    self.feed.publish(self._machines[machine])
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
         self._publish(self._emulation.advance(self._clock.now()))

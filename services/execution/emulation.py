@@ -188,6 +188,15 @@ class Emulation:
             changed += self._lose_on_down_machines(self._attempts[key], now)
         return changed
 
+    def lose_all(self, reason: str, now: float) -> list[AttemptStatus]:
+        """Every attempt that has not ended is lost, as far as its last checkpoint."""
+        changed = self.advance(now)
+        for key in sorted(self._live.values(), key=lambda key: key.workload):
+            attempt = self._attempts[key]
+            attempt.reason, attempt.checkpoint_at_end = reason, None
+            changed.append(self._end(attempt, AttemptPhase.LOST, now))
+        return changed
+
     def forget(self, keys: Sequence[AttemptKey]) -> None:
         """Drops attempts that have ended; others stay."""
         for key in keys:

@@ -41,6 +41,14 @@ class AttemptPhase(StrEnum):
 ENDED_PHASES = frozenset({AttemptPhase.COMPLETED, AttemptPhase.FAILED, AttemptPhase.STOPPED, AttemptPhase.LOST})
 
 
+class JobRendezvous(NamedTuple):
+    """Where the tasks of a job meet: the machine of its first task, and a port that was free there."""
+
+    job: JobName
+    address: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
     """What is to run here: this cluster's part of an attempt.
@@ -49,7 +57,8 @@ class AttemptOrder:
     restart of the cluster manager: it is adopted if it still exists, and lost if not, never started anew.
     `revision` counts the changes of its placements since it was dispatched. Emulated work advances by `work_rate`
     seconds a second, which depends on its placements in all clusters; if it was changed it goes on from
-    `changed_progress` at `changed_s`.
+    `changed_progress` at `changed_s`. `rendezvous` says, once it is to be started, where those jobs meet that have tasks here
+    and their first one in another cluster.
     """
 
     key: AttemptKey
@@ -62,6 +71,7 @@ class AttemptOrder:
     changed_s: float = 0.0
     changed_progress: float = 0.0
     work_rate: float = 1.0
+    rendezvous: tuple[JobRendezvous, ...] = ()
 
     def jobs_here(self) -> tuple[JobSpecification, ...]:
         """The jobs with at least one task in this cluster, as specified."""
@@ -92,7 +102,8 @@ class AttemptStatus:
     yet); `throughput` is progress per second as last reported; `reason` says how it ended, in a sentence.
     `revision` is the newest change of placements that is carried out in full, since `changed_s`, at `changed_progress`.
     `lost_tasks` are flexible tasks that were killed or are gone with their machine, until a change is carried out that does
-    without them: what is left of the gang stands still, or waits to meet again.
+    without them: what is left of the gang stands still, or waits to meet again. `rendezvous` is that of the jobs with their
+    first task here and others in other clusters, from when their places are held.
     """
 
     key: AttemptKey
@@ -109,6 +120,7 @@ class AttemptStatus:
     changed_progress: float = 0.0
     measured: tuple[JobMeasurement, ...] = ()
     lost_tasks: tuple[TaskName, ...] = ()
+    rendezvous: tuple[JobRendezvous, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -229,6 +241,10 @@ class Executor(Protocol):
         revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleOrder or
         ImpossibleOrder.
         """
+        ...
+
+    async def lose_all(self, reason: str) -> None:
+        """Ends everything at once: nothing allows it to run on. What is emulated is lost."""
         ...
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:

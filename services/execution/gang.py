@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from domain.identifiers import JobName
@@ -13,14 +14,18 @@ from domain.placement_changes import flexible_among, name_of
 from domain.plan import TaskName
 from domain.workload import Emulated
 from services.execution.background_tasks import BackgroundTasks
-from services.execution.executor import AttemptOrder
+from services.execution.executor import AttemptOrder, JobRendezvous
 from services.execution.gang_outcome import TaskEnd
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
-from services.execution.task_environment import Rendezvous, tasks_of_job
+from services.execution.task_environment import Rendezvous, tasks_everywhere, tasks_of_job
 from services.execution.task_runner import RunnerDescription, RunnerReport, RunnerState, StopCause, TaskStart
 
 _NOT_STARTED = RunnerReport(version=0, state=RunnerState.READY)
 _RUNNER_GONE = "its runner is gone"
+
+
+class NoRendezvous(RunnerLost):
+    """The first task of a job is in another cluster, and it is not known where."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +42,8 @@ class Member:
     """The attempt goes on, or ends, without it."""
     missing: bool = False
     """A flexible task that was killed or lost: the attempt goes on without it, once it is resized to do so."""
+    clock_s: float = 0.0
+    """What its runner's clock showed when it was asked last."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it is over and, if it was released or is missing, its runner removed."""
 
@@ -72,11 +79,13 @@ class GangStart:
 @dataclass(frozen=True, slots=True)
 class GangLimits:
     """In real seconds: how long tasks may wait for their places (predecessors may still be saving their checkpoints
-    there), and how long the other tasks have when one has failed.
+    there), and how long the other tasks have when one has failed. `allowed_s`: how long tasks may run on from now if nothing
+    more is heard of their cluster's lease.
     """
 
     reservation_s: float
     failure_grace_s: float
+    allowed_s: Callable[[], float] = lambda: math.inf
 
 
 class Gang:
@@ -123,7 +132,7 @@ class Gang:
             gang._members[placement.job, placement.task] = Member(placement, None, lost=_RUNNER_GONE)
         for handle, description in found:
             placement = description.placement
-            member = Member(placement, handle, description.report, there=True)
+            member = Member(placement, handle, description.report, there=True, clock_s=description.clock_s)
             member.released = (placement.job, placement.task) not in gang._members
             gang._members[placement.job, placement.task] = member
         return gang
@@ -201,6 +210,25 @@ class Gang:
         await self._start_members(members)
         return all(member.report.started_s > 0 for member in members)
 
+    async def rendezvous(self) -> tuple[JobRendezvous, ...]:
+        """Where those jobs meet that have their first task here and others in other clusters. Raises RunnerLost."""
+        found: list[JobRendezvous] = []
+        for job in self.order.jobs_here():
+            here = tasks_of_job(self.order, job.name)
+            if (
+                job.across_clusters
+                and len(here) < job.tasks
+                and here[0].task == 0
+                and here[0] in processes_of(self.order)
+            ):
+                address, port = astuple(await self._rendezvous_of(job.name))
+                found.append(JobRendezvous(job.name, address, port))
+        return tuple(found)
+
+    def learn_rendezvous(self, rendezvous: tuple[JobRendezvous, ...]) -> None:
+        """Where the jobs meet whose first task is in another cluster."""
+        self.order = replace(self.order, rendezvous=rendezvous)
+
     def stop(self, grace_s: float, cause: StopCause) -> None:
         """Stops every task; `all_over` is set when it is done. Repeating can only shorten the grace."""
         self._stopping = True
@@ -236,6 +264,20 @@ class Gang:
             await asyncio.gather(*(member.gone.wait() for member in list(self._members.values()) if member.released))
         self._note_if_all_over()
         return not self._stopping
+
+    async def allow(self) -> None:
+        """Tells every task that runs how long it may run on; those that cannot be reached stop themselves in time."""
+        going = [member for member in self._members.values() if member.there and not member.over]
+        await asyncio.gather(*(self._allow(member) for member in going))
+
+    async def _allow(self, member: Member) -> None:
+        for_s = self._limits.allowed_s()
+        if member.handle is None or for_s <= 0:
+            return
+        try:
+            member.clock_s = await member.handle.allow(member.clock_s, for_s)
+        except RunnerLost as lost:
+            member.lost = member.lost or str(lost)
 
     def close(self) -> None:
         """Stops looking; the tasks go on."""
@@ -282,12 +324,20 @@ class Gang:
             for job in sorted({member.placement.job for member in members}):
                 rendezvous[job] = await self._rendezvous_of(job)
             await asyncio.gather(*(self._start_member(member, rendezvous[member.placement.job]) for member in members))
+        except NoRendezvous:
+            # After a restart in the very moment of the start nobody says it again: the attempt ends and is tried anew.
+            self.stop(0.0, StopCause.GANG)
         except RunnerLost:
             # Whose runner it is, its watch has seen; that one stops the others.
             return
 
     async def _rendezvous_of(self, job: JobName) -> Rendezvous:
         first = tasks_of_job(self.order, job)[0]
+        if first.task != tasks_everywhere(self.order, job)[0]:
+            told = next((one for one in self.order.rendezvous if one.job == job), None)
+            if told is None:
+                raise NoRendezvous(f"nobody says where the tasks of job {job} meet")
+            return Rendezvous(told.address, told.port)
         handle = self._members[job, first.task].handle
         if handle is None:
             raise RunnerLost(_RUNNER_GONE)
@@ -296,9 +346,17 @@ class Gang:
     async def _start_member(self, member: Member, rendezvous: Rendezvous) -> None:
         start = self._start
         if member.handle is not None and start is not None:
+            allowed_until_s = member.clock_s + self._limits.allowed_s()
             member.take(
                 await member.handle.start(
-                    TaskStart(rendezvous, start.session_address, start.started_s, start.home, start.working_directory)
+                    TaskStart(
+                        rendezvous,
+                        start.session_address,
+                        start.started_s,
+                        start.home,
+                        start.working_directory,
+                        allowed_until_s,
+                    )
                 )
             )
 
@@ -363,7 +421,7 @@ class Gang:
 
 async def _await_runner(member: Member) -> None:
     if member.handle is not None:
-        await member.handle.describe()
+        member.clock_s = (await member.handle.describe()).clock_s
         member.there = True
 
 

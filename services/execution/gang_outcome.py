@@ -23,10 +23,16 @@ class TaskEnd:
 
     @property
     def failed(self) -> bool:
-        """It ended badly, and not because it was asked to stop."""
-        if self.report is None:
+        """It ended badly, and not because it was asked to stop by its cluster manager."""
+        if self.report is None or self.had_no_lease:
             return True
         return self.report.stop_cause is None and self.report.exit_code != 0
+
+    @property
+    def had_no_lease(self) -> bool:
+        """It has stopped itself, for nobody who holds its cluster's lease has allowed it to run on."""
+        report = self.report
+        return report is not None and report.stop_cause is StopCause.NO_LEASE and report.stopped_early
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,10 @@ def outcome_of(ends: Sequence[TaskEnd], *, all_work_done: bool, stop_reason: str
     lost = [end for end in own if end.report is None]
     if lost:
         return GangOutcome(AttemptPhase.LOST, f"{_task(lost[0].placement)} was lost: {lost[0].lost}")
+    without_lease = [end for end in own if end.had_no_lease]
+    if without_lease:
+        name = _task(without_lease[0].placement)
+        return GangOutcome(AttemptPhase.LOST, f"{name} stopped itself: no lease of its cluster allowed it to run on")
     reports = [(end.placement, end.report) for end in own if end.report is not None]
     failed = [(placement, report) for placement, report in reports if report.stop_cause is None and report.exit_code]
     if failed:

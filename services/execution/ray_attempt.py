@@ -22,6 +22,7 @@ from services.execution.executor import (
     AttemptPhase,
     AttemptStatus,
     ImpossibleOrder,
+    JobRendezvous,
     StopAdvice,
     TaskReference,
     TaskReport,
@@ -33,12 +34,10 @@ from services.execution.order_checks import check_order
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
 from services.execution.task_paths import TaskPaths, last_line
 from services.execution.task_runner import RunnerDescription, StopCause
+from services.progress_pace import TOLD
 from topmast.training.checkpoints import newest_progress
 
 _log = structlog.get_logger(__name__)
-
-PROGRESS_INTERVAL_S = 0.5
-"""Progress alone is published at most so often, in real seconds."""
 
 ResultT = TypeVar("ResultT")
 
@@ -52,6 +51,10 @@ class RayExecutorConfiguration:
     reservation_timeout_s: float = 180.0
     failure_grace_s: float = 5.0
     machine_interval_s: float = 2.0
+    allow_interval_s: float = 30.0
+    """So often tasks are told how long they may run on."""
+    first_look_s: float = 5.0
+    """So long Ray is waited for to say which machines there are, before anything else is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,14 @@ class AttemptSurroundings:
     configuration: RayExecutorConfiguration
     session_address: str
     publish: Callable[[AttemptStatus], None]
+    running: Callable[[], int]
+    """How many attempts the executor knows: the more, the less often each tells of mere progress."""
+    allowed_s: Callable[[], float]
 
     @property
     def limits(self) -> GangLimits:
-        return GangLimits(self.configuration.reservation_timeout_s, self.configuration.failure_grace_s)
+        configuration = self.configuration
+        return GangLimits(configuration.reservation_timeout_s, configuration.failure_grace_s, self.allowed_s)
 
 
 class _Over(Exception):
@@ -102,6 +109,7 @@ class RayAttempt:
         self._stop_reason = ""
         self._stop_deadline_s = 0.0
         self._started = False
+        self._allowing = False
         self._reported: dict[tuple[JobName, int], TaskReport] = {}
         self._progress_told_s = 0.0
         self._supervisor: asyncio.Task[None] | None = None
@@ -154,8 +162,10 @@ class RayAttempt:
         self._started = True
         self._supervisor = asyncio.create_task(self._supervise(self._run_emulated(started_s)))
 
-    def release_hold(self) -> None:
-        """The rest of the gang is ready too."""
+    def release_hold(self, rendezvous: tuple[JobRendezvous, ...]) -> None:
+        """The rest of the gang is ready too, and it is known where those jobs meet whose first task is not here."""
+        if not self._go.is_set():
+            self._gang.learn_rendezvous(rendezvous)
         self._go.set()
 
     def stop(self, grace_s: float, reason: str = ASKED_TO_STOP) -> None:
@@ -205,7 +215,7 @@ class RayAttempt:
         self._reported[task.job, task.task] = report
         farthest, speed, *_ = max(self._reported.values())
         self.status = replace(self.status, progress=farthest, throughput=speed)
-        if time.monotonic() - self._progress_told_s >= PROGRESS_INTERVAL_S:
+        if time.monotonic() - self._progress_told_s >= TOLD.interval_s(self._surroundings.running()):
             self._publish()
         if not self._stop_asked.is_set():
             return StopAdvice(False, 0.0)
@@ -216,6 +226,15 @@ class RayAttempt:
         if progress > self.status.checkpoint_progress:
             self.status = replace(self.status, checkpoint_progress=progress)
             self._publish()
+
+    async def allow(self) -> None:
+        """Tells its tasks how long they may run on; returns at once when they are just being told."""
+        if self._started and not self.status.ended and not self._allowing:
+            self._allowing = True
+            try:
+                await self._gang.allow()
+            finally:
+                self._allowing = False
 
     def close(self) -> None:
         """Lets go of it; its tasks go on."""
@@ -254,6 +273,11 @@ class RayAttempt:
     async def _start_when_released(self) -> GangOutcome:
         # 3. The go: of an attempt with jobs in other clusters those must have their places too.
         if not self._go.is_set():
+            try:
+                rendezvous = await self._unless_stopped(self._gang.rendezvous())
+            except RunnerLost as lost:
+                raise _Over(GangOutcome(AttemptPhase.LOST, str(lost))) from lost
+            self.status = replace(self.status, rendezvous=rendezvous)
             self._change(AttemptPhase.HELD)
             await self._unless_stopped(self._first_of(self._go.wait(), self._gang.broken.wait()))
         # 4. All tasks start.

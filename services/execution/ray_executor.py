@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
 from shutil import rmtree
 
 import structlog
@@ -60,10 +61,13 @@ class RayExecutor:
         machines: Sequence[MachineId],
         clock: ServiceClock,
         configuration: RayExecutorConfiguration,
+        allowed_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """`allowed_s`: how long tasks may run on from now if nothing more is heard of the cluster's lease."""
         self.feed: ChangeFeed[Change] = ChangeFeed(slot_of_change)
         self._clock = clock
         self._configuration = configuration
+        self._allowed_s = allowed_s
         self._paths = TaskPaths(configuration.home)
         self._pool = RunnerPool(cluster)
         self._register = AttemptRegister()
@@ -94,9 +98,12 @@ class RayExecutor:
                 await attempt.resume()
         # 3. Whatever else carries this cluster's name is an orphan.
         await self._pool.remove_all_but(self._attempts)
-        # 4. Keep an eye on the machines.
-        await self._look_at_machines()
-        self._background.spawn(self._watch_machines())
+        # 4. Tell the tasks, from now on, how long they may run on.
+        self._background.spawn(self._allow_tasks())
+        # 5. Keep an eye on the machines. One who waits for an answer of Ray can take orders and reports meanwhile.
+        first_look = asyncio.ensure_future(self._look_at_machines())
+        self._background.spawn(self._watch_machines(first_look))
+        await asyncio.wait({first_look}, timeout=self._configuration.first_look_s)
 
     async def execute(self, order: AttemptOrder) -> None:
         key = order.key
@@ -106,7 +113,7 @@ class RayExecutor:
         known = self._attempts.get(key)
         if known is not None:
             if not order.hold:
-                known.release_hold()
+                known.release_hold(order.rendezvous)
             return
         older = self._fence(key)
         try:
@@ -172,6 +179,11 @@ class RayExecutor:
         self._machines = {machine: known.get(machine) for machine in sorted(machines)}
         await self._look_at_machines()
 
+    async def lose_all(self, reason: str) -> None:
+        """Tasks see to that by themselves: here it is done for those that a manager who is still there can stop sooner."""
+        for attempt in self._attempts.values():
+            attempt.stop(0.0, reason)
+
     def statuses(self) -> tuple[AttemptStatus, ...]:
         published = [attempt.status for attempt in self._attempts.values() if attempt.published]
         return sorted_by_key([*published, *self._tombstones.values()])
@@ -220,7 +232,13 @@ class RayExecutor:
 
     def _surroundings(self) -> AttemptSurroundings:
         return AttemptSurroundings(
-            self._pool, self._clock, self._configuration, self._session_address, self.feed.publish
+            self._pool,
+            self._clock,
+            self._configuration,
+            self._session_address,
+            self.feed.publish,
+            running=lambda: len(self._live),
+            allowed_s=self._allowed_s,
         )
 
     def _enter(self, attempt: RayAttempt) -> None:
@@ -261,7 +279,14 @@ class RayExecutor:
         for key in keys:
             await asyncio.to_thread(rmtree, self._paths.attempt_directory(key), ignore_errors=True)
 
-    async def _watch_machines(self) -> None:
+    async def _allow_tasks(self) -> None:
+        while True:
+            for attempt in list(self._attempts.values()):
+                self._background.spawn(attempt.allow())
+            await asyncio.sleep(self._configuration.allow_interval_s)
+
+    async def _watch_machines(self, first_look: asyncio.Future[None]) -> None:
+        await first_look
         while True:
             await asyncio.sleep(self._configuration.machine_interval_s)
             await self._look_at_machines()

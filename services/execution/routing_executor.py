@@ -58,6 +58,10 @@ class RoutingExecutor:
         await self._emulated.set_machines(machines)
         await self._processes.set_machines(machines)
 
+    async def lose_all(self, reason: str) -> None:
+        await self._emulated.lose_all(reason)
+        await self._processes.lose_all(reason)
+
     def statuses(self) -> tuple[AttemptStatus, ...]:
         return sorted_by_key([*self._emulated.statuses(), *self._processes.statuses()])
 

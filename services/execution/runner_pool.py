@@ -91,6 +91,9 @@ class RunnerHandle:
     async def stop(self, grace_s: float, cause: StopCause) -> None:
         await self._call("stop", grace_s, cause)
 
+    async def allow(self, clock_s: float, for_s: float) -> float:
+        return cast(float, await self._call("allow", clock_s, for_s))
+
     async def reorder(self, order: AttemptOrder) -> None:
         await self._call("reorder", order)
 
@@ -244,7 +247,12 @@ def _offered_machines() -> OfferedMachines | None:
     except RayError as error:
         _log.warning("Ray does not say which nodes live", error=str(error))
         return None
-    offered = {resource for node in nodes if node["Alive"] for resource in node["Resources"]}
+    living = [node for node in nodes if node["Alive"]]
+    if not living:
+        # This process itself belongs to a node: who names none knows nothing yet.
+        _log.warning("Ray names no living node")
+        return None
+    offered = {resource for node in living for resource in node["Resources"]}
     named = frozenset(
         MachineId(resource.removeprefix(prefix))
         for resource in offered

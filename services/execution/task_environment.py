@@ -40,9 +40,8 @@ def task_environment(
     for the job wins over what is inherited, and what identifies the task wins over both. `program_directory` comes
     first in PATH, so that `python` is the one that has topmast installed.
     """
-    of_job = tasks_of_job(order, placement.job)
-    on_machine = [other.task for other in of_job if other.machine == placement.machine]
-    ranks = [other.task for other in of_job]
+    on_machine = [other.task for other in tasks_of_job(order, placement.job) if other.machine == placement.machine]
+    ranks = tasks_everywhere(order, placement.job)
     key = order.key
     environment = {
         name: value
@@ -74,7 +73,7 @@ def task_environment(
 
 def task_file(order: AttemptOrder, placement: TaskPlacement, session_address: str) -> dict[str, str | int | float]:
     """What may change while the task runs; the training library reads it again and again."""
-    ranks = [other.task for other in tasks_of_job(order, placement.job)]
+    ranks = tasks_everywhere(order, placement.job)
     return {
         "session_address": session_address,
         "rank": ranks.index(placement.task) if placement.task in ranks else len(ranks),
@@ -85,6 +84,15 @@ def task_file(order: AttemptOrder, placement: TaskPlacement, session_address: st
     }
 
 
+def tasks_everywhere(order: AttemptOrder, job: JobName) -> list[int]:
+    """The numbers of the tasks of one job in all clusters, ascending: the first is rank 0.
+
+    A job that may be in several clusters never has more or fewer than its base tasks, so that all know of all.
+    """
+    split = next((one for one in order.specification.jobs if one.name == job and one.across_clusters), None)
+    return [one.task for one in tasks_of_job(order, job)] if split is None else list(range(split.tasks))
+
+
 def tasks_of_job(order: AttemptOrder, job: JobName) -> list[TaskPlacement]:
-    """The placements of one job, by task number: the first is rank 0."""
+    """The placements of one job in this cluster, by task number."""
     return sorted((other for other in order.placements if other.job == job), key=lambda other: other.task)

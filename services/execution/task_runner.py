@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import socket
@@ -59,6 +60,8 @@ class StopCause(StrEnum):
     """Another task of the attempt failed or was lost."""
     RELEASED = "released"
     """The attempt goes on without this flexible task."""
+    NO_LEASE = "no_lease"
+    """Nobody who holds the lease of its cluster has allowed it to run on: it may run elsewhere soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class RunnerDescription:
     placement: TaskPlacement
     placement_group: str
     report: RunnerReport
+    clock_s: float = 0.0
+    """The runner's own clock (see `TaskRunner.allow`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +101,12 @@ class TaskStart:
     started_s: float
     home: Path
     working_directory: Path
+    allowed_until_s: float = math.inf
+    """On the runner's own clock: what is started later than that is not started at all."""
 
 
 class TaskRunner:
-    """One task. Every method may be repeated. Wrapped into a Ray actor by RunnerPool."""
+    """One task, which ends by itself when it is not allowed to run on in time. Every method may be repeated. Wrapped into a Ray actor by RunnerPool."""
 
     def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
         self._order = order
@@ -115,11 +122,14 @@ class TaskRunner:
         self._process_id = 0
         self._watching: asyncio.Task[None] | None = None
         self._kill: asyncio.TimerHandle | None = None
+        self._allowed_until_s = -math.inf
+        self._not_allowed: asyncio.TimerHandle | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._group: ControlGroup | None = None
         """Its control group, where there can be one."""
 
     async def describe(self) -> RunnerDescription:
-        return RunnerDescription(self._order, self._placement, self._placement_group, self._report)
+        return RunnerDescription(self._order, self._placement, self._placement_group, self._report, time.monotonic())
 
     async def report_after(self, version: int) -> RunnerReport:
         """Waits until the report is newer than that version."""
@@ -143,6 +153,12 @@ class TaskRunner:
                 self._paths = TaskPaths(start.home)
                 self._session_address = start.session_address
                 try:
+                    if start.allowed_until_s <= time.monotonic():
+                        # Who asks was away for longer than its lease.
+                        await self._tell(replace(self._report, stop_cause=StopCause.NO_LEASE))
+                        await self._ended(None, "")
+                        return self._report
+                    self._allow_until(start.allowed_until_s)
                     await self._launch(start)
                 except OSError as error:
                     await self._ended(COULD_NOT_START, f"could not start: {error}")
@@ -167,6 +183,34 @@ class TaskRunner:
                     return
                 self._kill.cancel()
             self._kill = loop.call_at(at, self._command, b"kill\n")
+
+    async def allow(self, clock_s: float, for_s: float) -> float:
+        """The task may run until so long after the time that this runner's clock showed then; returns what it shows now.
+
+        Whoever calls has read `for_s` off a lease after it was told `clock_s`: however late the call arrives, it allows
+        nothing beyond that lease.
+        """
+        if self._report.state is not RunnerState.ENDED:
+            self._allow_until(clock_s + for_s)
+        return time.monotonic()
+
+    def _allow_until(self, until_s: float) -> None:
+        if until_s <= self._allowed_until_s:
+            return
+        self._allowed_until_s = until_s
+        if self._not_allowed is not None:
+            self._not_allowed.cancel()
+            self._not_allowed = None
+        if math.isfinite(until_s):
+            left_s = until_s - time.monotonic()
+            # Time to save its work comes off the end: when its time is over nothing of it runs any more.
+            grace_s = max(0.0, min(self._order.specification.stop_grace_s, left_s / 4))
+            self._not_allowed = asyncio.get_running_loop().call_later(left_s - grace_s, self._stop_itself, grace_s)
+
+    def _stop_itself(self, grace_s: float) -> None:
+        _log.warning("no lease allows the task to run on", task=self._name)
+        # One that is just being started is stopped as soon as it is.
+        self._stopping = asyncio.create_task(self.stop(grace_s, StopCause.NO_LEASE))
 
     async def reorder(self, order: AttemptOrder) -> None:
         """The attempt has other placements now: the task gets them, and is kept to the CPUs that it has."""
@@ -235,8 +279,9 @@ class TaskRunner:
         await self._ended(-signal.SIGKILL, "the process that watched over it was killed")
 
     async def _ended(self, exit_code: int | None, failure: str) -> None:
-        if self._kill is not None:
-            self._kill.cancel()
+        for timer in (self._kill, self._not_allowed):
+            if timer is not None:
+                timer.cancel()
         asked_to_stop = self._report.stop_cause is not None
         ended = replace(
             self._report,

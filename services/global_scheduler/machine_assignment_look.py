@@ -10,7 +10,7 @@ from domain.capacity_requests import ClusterRequests
 from domain.fleet import Cluster, Fleet
 from domain.identifiers import ClusterId, MachineId, RegionId
 from formats.capacity_requests_file import check_requests, parse_requests
-from formats.problems import FormatError
+from formats.problems import FormatError, suggestion
 from services.database import fleet_store, machine_move_store
 from services.database.connection import AnyConnection
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
@@ -27,7 +27,7 @@ async def load_questions(
     fleet, _ = await fleet_store.load_fleet(connection)
     regions = [region.region for region in fleet.regions]
     if request.region and request.region not in regions:
-        raise NotFound("region", request.region)
+        raise NotFound("region", request.region, suggestion(request.region, regions, "region"))
     if request.requests:
         by_region = requests_by_region(checked_requests(request.requests, fleet), fleet)
     else:
@@ -48,8 +48,9 @@ async def apply_requests(connection: AnyConnection, text: str, only: str, now: f
     its clusters is named.
     """
     fleet, _ = await fleet_store.load_fleet(connection)
-    if only and all(region.region != only for region in fleet.regions):
-        raise NotFound("region", only)
+    regions = [region.region for region in fleet.regions]
+    if only and only not in regions:
+        raise NotFound("region", only, suggestion(only, regions, "region"))
     by_region = requests_by_region(checked_requests(text, fleet), fleet)
     wanted = {region: requests for region, requests in by_region.items() if only in ("", region)}
     if only and not wanted:
@@ -74,7 +75,9 @@ async def explain(connection: AnyConnection, name: str) -> list[str]:
         if cluster is not None:
             return explain_cluster(machines, stored.requests, moves, cluster)
         return explain_machine(machines, stored.requests, moves, MachineId(name))
-    raise NotFound("machine or cluster", name)
+    # To look for the likest of many thousand machines would take too long here.
+    clusters = [one.cluster for region in fleet.regions for one in region.clusters]
+    raise NotFound("machine or cluster", name, suggestion(name, clusters, "cluster"))
 
 
 def checked_requests(text: str, fleet: Fleet) -> tuple[ClusterRequests, ...]:

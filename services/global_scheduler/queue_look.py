@@ -8,8 +8,9 @@ from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
 from formats.scheduler_file import NO_TUNING, PlacementSection
-from services.database import queue_store, workload_reader
+from services.database import gang_reservation_store, queue_store, workload_reader
 from services.database.connection import AnyConnection
+from services.database.gang_reservation_store import ShownReservation
 from services.database.queue_store import QueueLine
 from services.database.workload_reader import StoredWorkload, StoredWorkloadFilter
 from services.global_scheduler.consolidations import consolidations
@@ -78,6 +79,9 @@ class QueueLook:
             queued=await queue_store.count_queued(connection, tenant),
             scan_pass=0 if newest is None else newest.number,
             scan_pass_s=0.0 if newest is None else newest.now_s,
+            reservations=[
+                _reservation_message(one) for one in await gang_reservation_store.list_waiting(connection, tenant)
+            ],
         )
 
     def _why_pending(self, stored: StoredWorkload) -> str:
@@ -103,4 +107,22 @@ def _entry_message(line: QueueLine) -> messages.QueueEntry:
         position=position_message(line.position, line.rank, _in_short(line.position, line.reason), line.diagnosis),
         submitted_s=line.submitted_s,
         gpus=line.gpus,
+    )
+
+
+def _reservation_message(shown: ShownReservation) -> messages.Reservation:
+    one = shown.reservation
+    return messages.Reservation(
+        workload=one.workload,
+        name=shown.name,
+        tenant=shown.tenant,
+        region=one.region,
+        clusters=one.clusters,
+        machines=one.machines,
+        gpus=one.gpus,
+        priority=one.standing.priority,
+        level=one.standing.level,
+        made_s=one.made_s,
+        expected_start_s=one.expected_start_s,
+        expires_s=one.expires_s,
     )

@@ -58,6 +58,7 @@ def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...], path: str = "tenants
         FieldProblem(f"{path}[{index}].gpu_quota.{CPU_BUCKET}", f"a GPU model {_RESERVED_MODEL}: set cpu_quota")
         for index, message in enumerate(messages)
         if CPU_BUCKET in message.gpu_quota
+        or any(CPU_BUCKET in quota.gpu_quota for quota in message.further_quotas.values())
     ]
     if reserved:
         raise InvalidArgument(reserved)
@@ -86,9 +87,10 @@ def fleet_field(field: str) -> str:
 
 def tenants_field(field: str, path: str = "tenants") -> str:
     """The path in the request of a field of tenants.yaml, which groups the quotas, as the message does not."""
-    return path + field.removeprefix("tenants").replace(".quota.gpus", ".gpu_quota").replace(
-        ".quota.cpus", ".cpu_quota"
-    )
+    within = field.removeprefix("tenants").replace(".quotas.", ".further_quotas.")
+    if ".quota." in within or ".further_quotas." in within:
+        within = within.replace(".quota.", ".").replace(".gpus", ".gpu_quota").replace(".cpus", ".cpu_quota")
+    return path + within
 
 
 def _fleet_document(message: fleet_pb2.Fleet) -> dict[str, object]:
@@ -165,12 +167,17 @@ def _tenant_document(message: fleet_pb2.Tenant) -> dict[str, object]:
     return {
         "tenant": message.tenant,
         "priority": message.priority,
-        "quota": {
-            "gpus": dict(message.gpu_quota),
-            "cpus": message.cpu_quota if message.HasField("cpu_quota") else None,
-        },
+        "quota": _quota_document(message),
+        "quotas": {priority: _quota_document(quota) for priority, quota in message.further_quotas.items()},
         "fair_share_weight": message.fair_share_weight or DEFAULT_FAIR_SHARE_WEIGHT,
         "virtual_clusters": [_virtual_cluster_document(declared) for declared in message.virtual_clusters],
+    }
+
+
+def _quota_document(message: fleet_pb2.Tenant | fleet_pb2.PriorityQuota) -> dict[str, object]:
+    return {
+        "gpus": dict(message.gpu_quota),
+        "cpus": message.cpu_quota if message.HasField("cpu_quota") else None,
     }
 
 

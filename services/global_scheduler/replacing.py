@@ -6,6 +6,7 @@ ledger of within-quota use change in the same transaction, so that I4 can be kep
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from types import MappingProxyType
 
@@ -13,12 +14,11 @@ from psycopg.types.json import Jsonb
 
 from domain.events import Event, EventKind
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import MachineId, TenantId
+from domain.identifiers import ClusterId, MachineId, RegionId, TenantId
 from domain.machine_life_cycle import MachineHappening
 from domain.machine_moves import MoveState
-from domain.resources import Quota
 from domain.table import Table
-from domain.tenant import Tenant, quota_charges
+from domain.tenant import Tenant, quota_charges, quota_limits
 from services.database import catalog_store, event_store, fleet_store, machine_move_store, tenant_store
 from services.database.catalog_store import TablesRefused
 from services.database.channels import SCAN_CHANNEL
@@ -87,14 +87,12 @@ async def _require_homes(connection: AnyConnection) -> None:
 async def _end_machine_moves(connection: AnyConnection, fleet: Fleet, now: float) -> None:
     """Machines that were on their way to another cluster, and are elsewhere by this fleet, are on their way no more: what
     drained for that alone takes work again."""
-    placed = {
-        machine.machine: (region.region, cluster.cluster)
-        for region in fleet.regions
-        for cluster in region.clusters
-        for machine in cluster.machines()
-    }
+    moves = await machine_move_store.load_all_moves(connection)
+    if not moves:
+        return
+    placed = await asyncio.to_thread(_places, fleet)
     ended: list[MachineId] = []
-    for move in await machine_move_store.load_all_moves(connection):
+    for move in moves:
         region, cluster = placed.get(move.machine, (None, None))
         if cluster == move.from_cluster:
             continue
@@ -105,18 +103,21 @@ async def _end_machine_moves(connection: AnyConnection, fleet: Fleet, now: float
     await machine_move_store.remove_moves(connection, ended)
 
 
+def _places(fleet: Fleet) -> dict[MachineId, tuple[RegionId, ClusterId]]:
+    """Where each machine is."""
+    return {
+        machine.machine: (region.region, cluster.cluster)
+        for region in fleet.regions
+        for cluster in region.clusters
+        for machine in cluster.machines()
+    }
+
+
 async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: float) -> list[Event]:
     """One event for each thing that the log still says of them when nothing can happen to them any more."""
     await lock_revision(connection, Subject.FLEET)
     before, _ = await fleet_store.load_fleet(connection)
-    kept = {machine.machine for region in after.regions for machine in region.machines()}
-    gone = [
-        (region.region, cluster.cluster, machine.machine)
-        for region in before.regions
-        for cluster in region.clusters
-        for machine in cluster.machines()
-        if machine.machine not in kept
-    ]
+    gone = await asyncio.to_thread(_gone, before, after)
     if not gone:
         return []
     # A region may be writing this very moment that one of them is down.
@@ -135,6 +136,18 @@ async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: flo
     ]
 
 
+def _gone(before: Fleet, after: Fleet) -> list[tuple[RegionId, ClusterId, MachineId]]:
+    """The machines that only the one before has, with where they are."""
+    kept = {machine.machine for region in after.regions for machine in region.machines()}
+    return [
+        (region.region, cluster.cluster, machine.machine)
+        for region in before.regions
+        for cluster in region.clusters
+        for machine in cluster.machines()
+        if machine.machine not in kept
+    ]
+
+
 async def replace_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
     """Raises PreconditionFailed while a tenant that would disappear has workloads that have not ended, and InvalidArgument
     where the fleet has not their virtual clusters."""
@@ -143,51 +156,52 @@ async def replace_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) 
 
 
 async def _store_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
-    before = {tenant.tenant: tenant.quota for tenant in await tenant_store.load_tenants(connection)}
+    before = {tenant.tenant: _buckets(tenant) for tenant in await tenant_store.load_tenants(connection)}
     try:
         # From here on no region writes anything in the name of its present lease, and no scan pass re-classifies.
         await tenant_store.apply_tenants(connection, tenants)
     except TenantsRefused as refused:
         raise PreconditionFailed("TENANTS_IN_USE", "tenants", str(refused)) from refused
     rebucketed = {
-        tenant.tenant: tenant.quota
+        tenant.tenant: tenant
         for tenant in tenants
-        if tenant.tenant in before and _buckets(before[tenant.tenant]) != _buckets(tenant.quota)
+        if tenant.tenant in before and before[tenant.tenant] != _buckets(tenant)
     }
     await _charge_anew(connection, rebucketed)
 
 
-def _buckets(quota: Quota) -> tuple[str, ...]:
-    return tuple(model for model, _ in quota.gpus)
+def _buckets(tenant: Tenant) -> tuple[int, frozenset[str]]:
+    """What decides which buckets its workloads are charged to."""
+    return tenant.priority, frozenset(quota_limits(tenant))
 
 
-async def _charge_anew(connection: AnyConnection, quotas: dict[TenantId, Quota]) -> None:
+async def _charge_anew(connection: AnyConnection, tenants: dict[TenantId, Tenant]) -> None:
     """Charges the live attempts of these tenants to the buckets of their present quotas."""
-    if not quotas:
+    if not tenants:
         return
     cursor = await connection.execute(
         """SELECT a.workload, a.attempt, a.tenant, w.specification FROM attempts a JOIN workloads w USING (workload)
             WHERE a.ended_s IS NULL AND a.tenant = ANY(%s) ORDER BY a.workload, a.attempt FOR UPDATE OF a""",
-        (sorted(quotas),),
+        (sorted(tenants),),
     )
     workloads, attempts, charges = [], [], []
     for workload, attempt, tenant, serialized in await cursor.fetchall():
         specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(bytes(serialized)))
         workloads.append(workload)
         attempts.append(attempt)
-        charges.append(Jsonb(quota_charges(specification, quotas[TenantId(tenant)])))
+        charges.append(Jsonb(quota_charges(specification, tenants[TenantId(tenant)])))
     await connection.execute(
         """UPDATE attempts a SET charges = u.charges
              FROM unnest(%s::text[], %s::int[], %s::jsonb[]) AS u (workload, attempt, charges)
             WHERE a.workload = u.workload AND a.attempt = u.attempt""",
         (workloads, attempts, charges),
     )
-    await connection.execute("DELETE FROM quota_use WHERE tenant = ANY(%s)", (sorted(quotas),))
+    await connection.execute("DELETE FROM quota_use WHERE tenant = ANY(%s)", (sorted(tenants),))
     await connection.execute(
         """INSERT INTO quota_use (tenant, bucket, amount)
            SELECT a.tenant, c.bucket, sum(c.amount::bigint)
              FROM attempts a CROSS JOIN LATERAL jsonb_each_text(a.charges) AS c (bucket, amount)
             WHERE a.ended_s IS NULL AND a.within_quota AND a.tenant = ANY(%s)
             GROUP BY a.tenant, c.bucket""",
-        (sorted(quotas),),
+        (sorted(tenants),),
     )

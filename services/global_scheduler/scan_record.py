@@ -77,7 +77,7 @@ async def record_reclassifications(
     fits = await quota_store.charge(
         connection,
         [(attempt.tenant, attempt.charges) for _, attempt in promoted],
-        {name: quota_limits(tenant.quota) for name, tenant in decision.tenants.items()},
+        {name: quota_limits(tenant) for name, tenant in decision.tenants.items()},
     )
     refused = {change.key for (change, _), fit in zip(promoted, fits, strict=True) if not fit}
     applied = [(change, attempt) for change, attempt in possible if change.key not in refused]

@@ -11,11 +11,12 @@ from typing import TypeAlias, TypeVar
 
 import grpc
 
-from domain.clock import Clock
+from services.clock import ServiceClock
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.workload_reader import BadPageToken
 from services.global_scheduler.cancellation import cancel_workload
+from services.global_scheduler.declaring_lost import declare_lost
 from services.global_scheduler.event_stream import event_stream
 from services.global_scheduler.loan_look import loans
 from services.global_scheduler.machine_assignment_look import (
@@ -72,7 +73,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     def __init__(
         self,
         database: Database,
-        clock: Clock,
+        clock: ServiceClock,
         batcher: SubmissionBatcher,
         surroundings: SurroundingsKeeper,
         look: QueueLook,
@@ -145,6 +146,9 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         workload = workload_named(request.workload)
         address, asked = await self._snapshot(lambda connection: destination(connection, request))
         return await call_region(address, workload, lambda region: region.MigrateWorkload(asked))
+
+    async def DeclareLost(self, request: messages.DeclareLostRequest, context: Context) -> messages.DeclareLostResponse:
+        return await self._run(lambda connection: declare_lost(connection, request, self._clock))
 
     # ------------------------------------------------------------ look
 

@@ -21,7 +21,13 @@ from formats.problems import FieldProblem
 from formats.workload_checks import check_workload
 from services.database import workload_store
 from services.database.engine import Database
-from services.database.workload_store import IdempotencyConflict, NewWorkload, SubmissionResult, UnknownTenants
+from services.database.workload_store import (
+    IdempotencyConflict,
+    NewWorkload,
+    NoQuotaAtPriority,
+    SubmissionResult,
+    UnknownTenants,
+)
 from services.global_scheduler.surroundings import Surroundings
 from services.grpc_errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
 from services.wire.malformed_message import MalformedMessage
@@ -199,12 +205,15 @@ class SubmissionBatcher:
                     call.stored.set_result(results)
             return True
         match outcome:
-            case IdempotencyConflict() | UnknownTenants() if len(calls) > 1:
+            case IdempotencyConflict() | UnknownTenants() | NoQuotaAtPriority() if len(calls) > 1:
                 return False
             case IdempotencyConflict():
                 _fail(calls, AlreadyExists("workload", outcome.workload, str(outcome)))
             case UnknownTenants():
                 _fail(calls, InvalidArgument.of("specification.tenant", f"{outcome}: it has just been removed"))
+            case NoQuotaAtPriority():
+                described = f"{outcome}: it has just been removed"
+                _fail(calls, InvalidArgument.of("specification.priority", described))
             case Exception():
                 _fail(calls, outcome)
             case _:
@@ -246,6 +255,7 @@ def _read(
         gpu_models=surroundings.gpu_models,
         tables=surroundings.catalog.names,
         regions=surroundings.regions,
+        owner=surroundings.tenants.get(specification.tenant),
     )
     problems = [FieldProblem(f"specification.{problem.field}", problem.description) for problem in found]
     key = request.idempotency_key

@@ -24,6 +24,7 @@ from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import Unavailable
+from services.retention.retention_loop import RetentionLoop
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from topmast.v1 import data_placement_pb2, data_placement_pb2_grpc, global_scheduler_pb2, global_scheduler_pb2_grpc
@@ -45,6 +46,7 @@ class GlobalSchedulerTier:
         self._scan_loop = ScanLoop(database, clock, configuration)
         self._level_timer = LevelTimer(database, clock, configuration)
         self._packlimit_learning = PacklimitLearning(database, clock, configuration)
+        self._retention_loop = RetentionLoop(database, clock, configuration.retention)
         self._migrations = migration_loop_for(configuration.data, database, clock, self._surroundings)
         servicer = GlobalSchedulerServicer(
             database,
@@ -79,7 +81,15 @@ class GlobalSchedulerTier:
     async def run(self, address: str, holder: str) -> None:
         """Serves from `address` for as long as this process may."""
         self._database.tell_health(lambda _healthy: self._changed.set())
-        keeper = LeaseKeeper(self._database, GLOBAL_LEASE, holder, address, self._configuration.lease.duration_real_s)
+        times = self._configuration.lease
+        keeper = LeaseKeeper(
+            self._database,
+            GLOBAL_LEASE,
+            holder,
+            address,
+            times.duration_real_s,
+            silence_real_s=times.silence_real_s,
+        )
         telling = asyncio.ensure_future(self._tell_health())
         try:
             while True:
@@ -106,6 +116,7 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._level_timer.run(lease)),
             asyncio.ensure_future(self._packlimit_learning.run()),
             asyncio.ensure_future(self._planner.run(address)),
+            asyncio.ensure_future(self._retention_loop.run()),
         ]
         if self._migrations is not None:
             tasks.append(asyncio.ensure_future(self._migrations.run(lease, keeper.certain_until_real_s)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from domain.diagnosis import Diagnosis
 from domain.life_cycle import QUEUED
-from domain.rank import QueuePosition
+from domain.rank import QueuePosition, policy_level
 from services.database.workload_reader import AttemptRecord, StoredWorkload
 from services.wire.diagnoses import diagnosis_to_proto
 from services.wire.workloads import placement_to_proto, state_to_proto
@@ -49,7 +49,7 @@ def position_message(
         return workload_pb2.QueuePosition(rank=NOT_RANKED, reason=why_pending, diagnosis=reported)
     return workload_pb2.QueuePosition(
         priority=position.standing.priority,
-        level=position.standing.level,
+        level=policy_level(position.standing.level),
         credit=position.credit,
         within_quota=position.within_quota,
         rank=rank,
@@ -67,7 +67,7 @@ def _attempt_message(attempt: AttemptRecord) -> workload_pb2.Attempt:
         ended_s=attempt.ended_s or 0.0,
         within_quota=attempt.within_quota,
         priority=attempt.standing.priority,
-        level=attempt.standing.level,
+        level=policy_level(attempt.standing.level),
         placements=[placement_to_proto(placement) for placement in attempt.placements],
         end=attempt.end or "",
         end_reason=attempt.end_reason,

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from domain.identifiers import ClusterId, JobName, MachineId, WorkloadId
 from domain.plan import Plan
+from regional_scheduler.compaction import Compaction
 
 
 class ActionRefused(Exception):
@@ -61,5 +62,19 @@ class ReclaimRequest:
     plan: asyncio.Future[Plan]
 
 
-ActionRequest: TypeAlias = ResizeRequest | RetuneRequest | MigrateRequest | TrialOverRequest | ReclaimRequest
+@dataclass(slots=True, kw_only=True)
+class CompactRequest:
+    """These attempts are to go on elsewhere in the region, so that the plan's workload finds room."""
+
+    compaction: Compaction
+    plan: asyncio.Future[Plan]
+
+    @property
+    def workload(self) -> WorkloadId:
+        return self.compaction.plan.workload
+
+
+ActionRequest: TypeAlias = (
+    ResizeRequest | RetuneRequest | MigrateRequest | TrialOverRequest | ReclaimRequest | CompactRequest
+)
 """`plan` is answered with what was decided, once it is stored."""

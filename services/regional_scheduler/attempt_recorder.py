@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from domain.clock import Clock
 from domain.placement import AttemptKey
 from services.database.channels import SCAN_CHANNEL
@@ -9,6 +11,7 @@ from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
+from services.progress_pace import WRITTEN
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.gang_reports import end_of, start_of
@@ -20,8 +23,8 @@ from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.session_over import SessionOver
 from services.tiers.fenced_transaction import fenced_transaction
 
-PROGRESS_REAL_S = 1.0
-"""Progress alone is written so often; whatever else is reported takes it along."""
+_LONGEST_PAUSE_REAL_S = 5.0
+"""What was not written because the loop was busy for longer is not made up for: the next transaction stays small."""
 
 
 class AttemptRecorder:
@@ -46,20 +49,24 @@ class AttemptRecorder:
         self._reports = reports
         self._sender = sender
         self._clock = clock
-        self._progress_due_real_s = 0.0
+        self._progress_written_real_s = -math.inf
 
     async def record(self, now_real_s: float) -> None:
         """One transaction for everything that is news; nothing when there is none."""
-        progress_is_due = self._due_attempts.has_progress and now_real_s >= self._progress_due_real_s
-        if not (self._due_attempts.has_news or self._reports.has_checkpoints or progress_is_due):
+        elapsed_real_s = min(now_real_s - self._progress_written_real_s, _LONGEST_PAUSE_REAL_S)
+        progress_is_due = self._due_attempts.has_progress and elapsed_real_s >= WRITTEN.shortest_s
+        if not (self._due_attempts.has_news or progress_is_due):
             return
         live = self._memory.live
-        reported = [attempt for key in self._due_attempts.take_records() if (attempt := live.get(key)) is not None]
+        keys = self._due_attempts.take_news()
+        if progress_is_due:
+            keys += self._due_attempts.take_progress(WRITTEN.share(len(live), elapsed_real_s))
+            self._progress_written_real_s = now_real_s
+        reported = [attempt for key in keys if (attempt := live.get(key)) is not None]
         checkpoints = self._reports.take_checkpoints()
-        self._progress_due_real_s = now_real_s + PROGRESS_REAL_S
         if not reported:
             return
-        async with fenced_transaction(self._database, self._lease) as connection:
+        async with fenced_transaction(self._database, self._lease, pipelined=True) as connection:
             recorded = await record_reports(
                 connection, self._memory.region.region, reported, checkpoints, self._clock.now()
             )
@@ -70,6 +77,8 @@ class AttemptRecorder:
             if any(self._memory.inventory.voluntary.will_give_up(start.key) for start in recorded.started):
                 # What runs can do without something, which who waits does not know yet.
                 wake_after_commit(connection, SCAN_CHANNEL)
+        for attempt in reported:
+            attempt.written = attempt.shown
         for key, run in recorded.runs.items():
             live.move(key, run)
         by_workload = {attempt.key.workload: attempt for attempt in reported}
@@ -84,6 +93,9 @@ class AttemptRecorder:
         for start in recorded.started:
             self._memory.inventory.begin_run(start.key, start.started_s)
             self._memory.inventory.change_carried_out(start.key)
+        for checkpoint in checkpoints:
+            if self._memory.inventory.holding(checkpoint.key) is not None:
+                self._memory.inventory.save_work(checkpoint.key, checkpoint.saved_s)
         for end in recorded.ended:
             self._free(end.key)
             self._arrivals.withdraw(end.key.workload)

@@ -17,13 +17,16 @@ import structlog
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey
 from domain.plan import TaskName
-from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement
+from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement, JobRendezvous
 from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
 
 CALL_TIMEOUT_REAL_S = 10.0
 RECONNECT_REAL_S = 0.25
+
+_STATUSES_AT_ONCE = 256
+"""To read more of one message would hold the event loop up."""
 
 _log = structlog.get_logger(__name__)
 
@@ -164,7 +167,13 @@ class ClusterLink:
     ) -> None:
         async for message in reports:
             self._reported = True
-            self._inbox(report_from_proto(self.cluster, self._connection, message))
+            self._inbox(await self._report_of(message))
+
+    async def _report_of(self, message: cluster_manager_pb2.WatchStatusResponse) -> ClusterReport:
+        """In a thread when it is long: the lease is kept, and calls answered, meanwhile."""
+        if len(message.attempts) + len(message.machines) <= _STATUSES_AT_ONCE:
+            return report_from_proto(self.cluster, self._connection, message)
+        return await asyncio.to_thread(report_from_proto, self.cluster, self._connection, message)
 
     async def _send_orders(self, stub: cluster_manager_pb2_grpc.ClusterManagerAsyncStub) -> None:
         while True:
@@ -260,6 +269,7 @@ def _status_from_proto(status: cluster_manager_pb2.AttemptStatus) -> AttemptStat
             for one in status.measured
         ),
         lost_tasks=tuple(TaskName(JobName(lost.job), lost.task) for lost in status.lost_tasks),
+        rendezvous=tuple(JobRendezvous(JobName(one.job), one.address, one.port) for one in status.rendezvous),
     )
 
 

@@ -90,7 +90,7 @@ async def dispatch_awards(
     if unknown:
         raise SessionOver(f"tenant {unknown[0]} is not known yet")
     charges = {
-        name: quota_charges(workload.specification, tenants[workload.specification.tenant].quota)
+        name: quota_charges(workload.specification, tenants[workload.specification.tenant])
         for name, workload in workloads.items()
     }
     affordable = await _charge(connection, awards, charges, tenants)
@@ -179,7 +179,7 @@ async def _charge(
     fits = await quota_store.charge(
         connection,
         [(award.tenant, charges[award.position.workload]) for award in within],
-        {tenant: quota_limits(tenants[tenant].quota) for tenant in sorted({award.tenant for award in within})},
+        {tenant: quota_limits(tenants[tenant]) for tenant in sorted({award.tenant for award in within})},
     )
     affordable = {award.position.workload for award in awards if not award.position.within_quota}
     affordable.update(award.position.workload for award, fit in zip(within, fits, strict=True) if fit)

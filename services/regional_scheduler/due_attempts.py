@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Final
+
 from domain.placement import AttemptKey
 from services.regional_scheduler.live_attempts import LiveAttempt, never_ordered
+
+MOST_AT_ONCE: Final = 512
+"""So many attempts are written of, or are given orders, in one turn of the loop: it never stands still for long."""
 
 
 class DueAttempts:
@@ -37,19 +43,31 @@ class DueAttempts:
         self._orders[key] = None
 
     def record(self, key: AttemptKey) -> None:
-        """It started or ended, or may have."""
+        """It started, saved a checkpoint, carried out a change or ended, or may have."""
         self._news[key] = None
 
     def record_progress(self, key: AttemptKey) -> None:
-        """It got further: worth a write now and then."""
-        self._progress[key] = None
+        """It got further: worth a write when its turn comes."""
+        self._progress.setdefault(key)
 
     def take_orders(self) -> tuple[AttemptKey, ...]:
-        orders, self._orders = tuple(self._orders), {}
-        return orders
+        """Of those that have waited longest, MOST_AT_ONCE at most."""
+        return _take(self._orders, MOST_AT_ONCE)
 
-    def take_records(self) -> tuple[AttemptKey, ...]:
-        """News first, then progress that is not news anyway."""
-        records = tuple(dict.fromkeys([*self._news, *self._progress]))
-        self._news, self._progress = {}, {}
-        return records
+    def take_news(self) -> tuple[AttemptKey, ...]:
+        """Of those that have waited longest, MOST_AT_ONCE at most; what is written of an attempt takes its progress along."""
+        news = _take(self._news, MOST_AT_ONCE)
+        for key in news:
+            self._progress.pop(key, None)
+        return news
+
+    def take_progress(self, count: int) -> tuple[AttemptKey, ...]:
+        """The attempts that have waited longest for their turn, so many at most."""
+        return _take(self._progress, count)
+
+
+def _take(due: dict[AttemptKey, None], count: int) -> tuple[AttemptKey, ...]:
+    keys = tuple(islice(due, count))
+    for key in keys:
+        del due[key]
+    return keys

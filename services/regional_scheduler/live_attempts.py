@@ -7,7 +7,7 @@ on every new connection. Talking to cluster managers and the database is done el
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import or_
@@ -29,6 +29,7 @@ from domain.workload import WorkloadSpecification
 from services.database.placement_change_store import TaskKills
 from services.database.profile_store import ReportedProfile
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+from services.progress_pace import ShownProgress
 from services.tuned_work import UNTUNED, TunedWork
 
 NO_KILLS = TaskKills()
@@ -70,6 +71,8 @@ class LiveAttempt:
     """To which placements each of its clusters was asked last to change, on its present link."""
     profiles: tuple[ReportedProfile, ...] = ()
     """What its tasks have reported of their models, as far as this session has written it down."""
+    written: ShownProgress | None = None
+    """Its progress as this session has written it last; None: it has not."""
     perhaps_known: set[ClusterId] = field(default_factory=set)
     """Clusters that may have been asked to run it: they were, or a former session may have done it. A complete report
     that does not name it takes the cluster out again."""
@@ -82,6 +85,11 @@ class LiveAttempt:
     @property
     def key(self) -> AttemptKey:
         return self.run.facts.key
+
+    @property
+    def shown(self) -> ShownProgress:
+        """How far it is, by what its clusters have reported."""
+        return ShownProgress(self.run.progress, self.run.throughput)
 
     @property
     def state(self) -> State:
@@ -110,6 +118,10 @@ class LiveAttempt:
         """The clusters in which it holds anything, or has yet to give it up; sorted."""
         giving_up = self.change.released if self.change is not None else ()
         return tuple(sorted({placement.cluster for placement in (*self.placements, *giving_up)}))
+
+    def clusters_among(self, clusters: Collection[ClusterId]) -> tuple[ClusterId, ...]:
+        """Those of these clusters in which it holds anything, or has yet to give it up; sorted."""
+        return tuple(cluster for cluster in self.clusters if cluster in clusters)
 
     @property
     def left_clusters(self) -> frozenset[ClusterId]:

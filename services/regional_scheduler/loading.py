@@ -11,10 +11,11 @@ from cluster_manager.cells.declared import region_with_virtual_clusters
 from cluster_manager.tuning.mechanism import TuningMechanism
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spared
-from domain.fleet import Fleet, MachineState
+from domain.fleet import Fleet, MachineState, Region
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, Holding, order_of_holding
+from domain.reservation import Reservation, ReservationRule
 from domain.tenant import Tenant
 from formats.scheduler_file import PlacementSection
 from regional_scheduler.bidding import RegionBidder
@@ -24,6 +25,7 @@ from services.database import (
     attempt_store,
     catalog_store,
     fleet_store,
+    gang_reservation_store,
     placement_change_store,
     reservation_store,
     tenant_store,
@@ -53,8 +55,12 @@ async def load_memory(
     now: float = 0.0,
     placement: PlacementSection | None = None,
     mechanism: TuningMechanism | None = None,
+    reservations: ReservationRule | None = None,
 ) -> RegionMemory | None:
-    """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
+    """Everything a session starts from, as one snapshot; None while the fleet has no such region.
+
+    `reservations` None: no machines are kept for gangs.
+    """
     revisions = await load_revisions(connection)
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
@@ -63,6 +69,7 @@ async def load_memory(
     workloads = [str(attempt.key.workload) for attempt in stored]
     preempted_s = await preemptions(connection, rule, workloads, now)
     profiles = await load_since(connection, -1)
+    kept = [] if reservations is None else await gang_reservation_store.in_region(connection, region)
     # In a thread: the lease is kept while many thousands of machines are laid out.
     memory = await asyncio.to_thread(
         make_memory,
@@ -78,6 +85,8 @@ async def load_memory(
         placement,
         profiles,
         mechanism,
+        reservations,
+        [one.reservation for one in kept],
     )
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
@@ -119,6 +128,8 @@ def make_memory(
     placement: PlacementSection | None = None,
     profiles: Sequence[StoredProfile] = (),
     mechanism: TuningMechanism | None = None,
+    reservations: ReservationRule | None = None,
+    kept: Sequence[Reservation] = (),
 ) -> RegionMemory | None:
     """The memory that belongs to these rows; None when the fleet has no such region.
 
@@ -127,10 +138,7 @@ def make_memory(
     if all(region.region != region_id for region in fleet.regions):
         return None
     region = region_with_virtual_clusters(fleet.region(region_id), tenants)
-    own = {machine.machine for machine in region.machines()}
-    own_states = {machine: state for machine, state in states.items() if machine in own}
-    inventory = RegionCapacity(region, own_states, rule=rule)
-    inventory.voluntary.changes_take_time = True
+    inventory = _inventory(region, states, rule, reservations, kept)
     by_order = sorted(
         stored, key=lambda one: order_of_holding(one.key, one.dispatched_s, one.state is State.PREEMPTING)
     )
@@ -168,6 +176,26 @@ def make_memory(
     )
 
 
+def _inventory(
+    region: Region,
+    states: Mapping[MachineId, MachineState],
+    rule: EvictionRule,
+    reservations: ReservationRule | None,
+    kept: Sequence[Reservation],
+) -> RegionCapacity:
+    """Of the region, in which nothing is held yet."""
+    own = {machine.machine for machine in region.machines()}
+    inventory = RegionCapacity(
+        region, {machine: state for machine, state in states.items() if machine in own}, rule=rule
+    )
+    inventory.voluntary.changes_take_time = True
+    if reservations is not None:
+        # Before anything is held: a gang that has started since is kept nothing any more.
+        inventory.reserved.begin_use(reservations.start_up_s)
+        inventory.reserved.replace(kept)
+    return inventory
+
+
 def holding_of(attempt: LiveAttempt, rule: EvictionRule, preempted_s: Mapping[str, tuple[float, ...]]) -> Holding:
     """What the attempt holds, and from when on it may be evicted; `preempted_s` as from `preemptions`."""
     past_s = preempted_s.get(attempt.key.workload, ())
@@ -183,7 +211,15 @@ def holding_of(attempt: LiveAttempt, rule: EvictionRule, preempted_s: Mapping[st
         attempt.cells,
         attempt.specification.base_tasks,
         attempt.tenant,
+        saved_s_of(attempt),
+        attempt.specification.checkpoint_interval_s,
     )
+
+
+def saved_s_of(attempt: LiveAttempt) -> float | None:
+    """When the attempt last saved its work, or else when it started; None while it has not started."""
+    started_s = attempt.started_s
+    return None if started_s is None else max(started_s, attempt.run.checkpoint_s)
 
 
 def live_attempt_of(stored: StoredAttempt, works: TunedWorks) -> LiveAttempt:

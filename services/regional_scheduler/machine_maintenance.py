@@ -23,7 +23,7 @@ from domain.placement import AttemptKey
 from domain.placement_changes import PlacementChange, flexible_among, name_of
 from domain.plan import ScaleIn
 from regional_scheduler.plan_application import apply_actions
-from services.database import machine_move_store
+from services.database import fleet_store, machine_move_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
@@ -35,11 +35,15 @@ from services.regional_scheduler.gang_reports import end_of
 from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.lost_tasks import GoingOn, LostTasks
-from services.regional_scheduler.machine_states import machine_state, record_machine_happening
+from services.regional_scheduler.machine_states import record_machine_happenings
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
+from services.tiers.turns import Turns
+
+_MOST_AT_ONCE = 512
+"""So many machines are recorded in one transaction: the loop never stands still for long."""
 
 _HAPPENED = MappingProxyType({MachineHappening.FAILED: "is lost", MachineHappening.DRAINED: "is drained"})
 
@@ -98,21 +102,24 @@ class MachineMaintenance:
     async def take_reports(self, reports: Iterable[MachineReport]) -> None:
         """What cluster managers see. A machine that is being drained stays so while it is seen to be up.
 
-        A complete report names every machine of its cluster: only what is news is written, all of it together.
+        A complete report names every machine of its cluster: only what is news is written, together as far as it says of
+        each machine one thing and does not take long.
         """
-        batch: dict[MachineId, MachineReport] = {}
+        news: dict[MachineId, MachineReport] = {}
+        turns = Turns()
         for report in reports:
-            if report.machine in batch:
-                await self._take(batch.values())
-                batch = {}
-            batch[report.machine] = report
-        await self._take(batch.values())
+            if report.machine in news or len(news) == _MOST_AT_ONCE:
+                await self._take(news)
+                news = {}
+            if self._is_news(report):
+                news[report.machine] = report
+            await turns.give_way()
+        await self._take(news)
 
-    async def _take(self, reports: Iterable[MachineReport]) -> None:
-        """Of different machines."""
-        news = [report for report in reports if self._is_news(report)]
+    async def _take(self, news: Mapping[MachineId, MachineReport]) -> None:
+        """First of machines that are lost."""
         for up, happening in ((False, MachineHappening.FAILED), (True, MachineHappening.REPAIRED)):
-            reasons = {report.machine: report.reason for report in news if report.up is up}
+            reasons = {report.machine: report.reason for report in news.values() if report.up is up}
             if reasons:
                 await self._change(reasons, happening, keep_running=up, refuse=False)
                 self._memory.machines_lost += 0 if up else len(reasons)
@@ -125,8 +132,9 @@ class MachineMaintenance:
         happening = MachineHappening.REPAIRED if report.up else MachineHappening.FAILED
         if (state, happening) in MACHINE_TRANSITIONS:
             return True
-        is_held = bool(self._memory.live.on(report.machine)) or self._arrivals.keeps_on(report.machine)
-        return not report.up and state.is_down and is_held
+        if report.up or not state.is_down:
+            return False
+        return bool(self._memory.live.on(report.machine)) or self._arrivals.keeps_on(report.machine)
 
     async def answer(self, requests: Iterable[MachineRequest]) -> None:
         """Answers operators' requests. What breaks the session is also the answer to those that wait."""
@@ -165,18 +173,12 @@ class MachineMaintenance:
         One to which it cannot happen is passed over, or (`refuse`) MachineStateRefused is raised and nothing changed.
         """
         cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
-        states: dict[MachineId, MachineState | None] = {}
         leaving: list[AttemptKey] = []
         staying = _Staying()
         lost: list[AttemptKey] = []
         without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
-            for machine, reason in reasons.items():
-                try:
-                    states[machine] = await self._record(connection, machine, happening, reason)
-                except MachineStateRefused:
-                    if refuse:
-                        raise
+            states = await self._record(connection, reasons, happening, refuse=refuse)
             if happening in (MachineHappening.DRAINED, MachineHappening.FAILED):
                 without_place = await self._arrivals.give_up(connection, states)
             if not keep_running:
@@ -314,23 +316,34 @@ class MachineMaintenance:
         await self._undone_changes.write(connection, attempt, back)
 
     async def _record(
-        self, connection: AnyConnection, machine: MachineId, happening: MachineHappening, reason: str
-    ) -> MachineState | None:
-        """The machine's new state; None when that has happened to it already. Raises MachineStateRefused."""
-        state = await record_machine_happening(
-            connection, self._memory.region.region, machine, happening, reason, self._clock.now()
-        )
-        if state is None:
-            await self._check_happened(connection, machine, happening)
-        return state
+        self, connection: AnyConnection, reasons: Mapping[MachineId, str], happening: MachineHappening, *, refuse: bool
+    ) -> dict[MachineId, MachineState | None]:
+        """The machines to which it happens, or has happened already: these with None, the others with their new states.
 
-    async def _check_happened(self, connection: AnyConnection, machine: MachineId, happening: MachineHappening) -> None:
-        """Raises MachineStateRefused unless the machine is as if that had happened to it."""
-        present = await machine_state(connection, machine)
-        if present is None:
-            raise MachineStateRefused(f"there is no machine {machine} any more")
-        if present not in {after for _, after in machine_rows(happening)}:
-            raise MachineStateRefused(str(MachineTransitionRefused(machine, present, happening)))
+        Raises MachineStateRefused (`refuse`) for the first to which it cannot happen; else that one is passed over.
+        """
+        region, now = self._memory.region.region, self._clock.now()
+        changed = await record_machine_happenings(connection, region, reasons, happening, now)
+        others = [machine for machine in reasons if machine not in changed]
+        present = await fleet_store.states_of(connection, others) if others else {}
+        states: dict[MachineId, MachineState | None] = dict(changed)
+        for machine in others:
+            try:
+                _check_happened(machine, present.get(machine), happening)
+            except MachineStateRefused:
+                if refuse:
+                    raise
+            else:
+                states[machine] = None
+        return states
+
+
+def _check_happened(machine: MachineId, present: MachineState | None, happening: MachineHappening) -> None:
+    """Raises MachineStateRefused unless the machine is as if that had happened to it. None: it is gone."""
+    if present is None:
+        raise MachineStateRefused(f"there is no machine {machine} any more")
+    if present not in {after for _, after in machine_rows(happening)}:
+        raise MachineStateRefused(str(MachineTransitionRefused(machine, present, happening)))
 
 
 def _fail(request: MachineRequest, error: Exception) -> None:

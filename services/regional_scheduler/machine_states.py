@@ -1,6 +1,8 @@
-"""A machine comes, goes, or is drained: recorded with its event in the caller's transaction."""
+"""Machines come, go, or are drained: recorded with their events in the caller's transaction."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sqlalchemy import select
 
@@ -13,6 +15,9 @@ from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import execute
 from services.database.tables.fleet import MACHINES
+
+_EVENTS_AT_ONCE = 256
+"""To make a statement of more events would hold the event loop up."""
 
 
 async def machine_state(connection: AnyConnection, machine: MachineId) -> MachineState | None:
@@ -31,18 +36,43 @@ async def record_machine_happening(
     now: float,
 ) -> MachineState | None:
     """The state from now on, by the table of a machine's life; None where the table has no row: nothing is changed."""
+    return (await record_machine_happenings(connection, region, {machine: reason}, happening, now)).get(machine)
+
+
+async def record_machine_happenings(
+    connection: AnyConnection,
+    region: RegionId,
+    reasons: Mapping[MachineId, str],
+    happening: MachineHappening,
+    now: float,
+) -> dict[MachineId, MachineState]:
+    """The same for several machines, by one statement: those that are in another state now, in the order of `reasons`.
+
+    Their events are in that order too.
+    """
     rows = machine_rows(happening)
     cursor = await connection.execute(
-        """UPDATE machines SET state = t.after FROM unnest(%s::text[], %s::text[]) AS t (before, after)
-            WHERE machine = %s AND state = t.before RETURNING cluster, state""",
-        ([before.value for before, _ in rows], [after.value for _, after in rows], machine),
+        """UPDATE machines m SET state = t.after
+             FROM unnest(%s::text[], %s::text[]) AS t (before, after), unnest(%s::text[]) AS u (machine)
+            WHERE m.machine = u.machine AND m.state = t.before RETURNING m.machine, m.cluster, m.state""",
+        ([before.value for before, _ in rows], [after.value for _, after in rows], list(reasons)),
     )
-    row = await cursor.fetchone()
-    if row is None:
-        return None
+    changed = {row[0]: (ClusterId(row[1]), MachineState(row[2])) for row in await cursor.fetchall()}
+    if not changed:
+        return {}
     if happening in MACHINE_EVENTS:
-        details = {"machine": machine, "reason": reason}
-        event = Event(now, MACHINE_EVENTS[happening], region=region, cluster=ClusterId(row[0]), details=details)
-        await event_store.append(connection, [event])
+        events = [
+            Event(
+                now,
+                MACHINE_EVENTS[happening],
+                region=region,
+                cluster=changed[machine][0],
+                details={"machine": machine, "reason": reason},
+            )
+            for machine, reason in reasons.items()
+            if machine in changed
+        ]
+        for first in range(0, len(events), _EVENTS_AT_ONCE):
+            await event_store.append(connection, events[first : first + _EVENTS_AT_ONCE])
     wake_after_commit(connection, SCAN_CHANNEL)
-    return MachineState(row[1])
+    return {machine: changed[machine][1] for machine in reasons if machine in changed}

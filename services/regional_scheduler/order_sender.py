@@ -99,6 +99,10 @@ class OrderSender:
         self._connections[cluster] = connection
         self._forget_what_was_asked(cluster)
 
+    def reaches(self, cluster: ClusterId) -> bool:
+        """Whether its complete report was taken in, and its link has not broken since, as far as is known."""
+        return cluster in self._connections
+
     def disconnected(self, cluster: ClusterId) -> None:
         """What it was asked may be lost."""
         self._connections.pop(cluster, None)

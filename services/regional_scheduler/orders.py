@@ -13,6 +13,7 @@ def attempt_plan(attempt: LiveAttempt, cluster: ClusterId) -> cluster_manager_pb
     # What was decided is asked for when it runs: until then it is what it was before.
     placements = attempt.placements if attempt.change is None else attempt.change.before
     changed_s, changed_progress = attempt.changed.get(cluster, (0.0, 0.0))
+    elsewhere = [report for other, report in sorted(attempt.reports.items()) if other != cluster]
     return cluster_manager_pb2.AttemptPlan(
         workload=attempt.key.workload,
         attempt=attempt.key.attempt,
@@ -25,6 +26,9 @@ def attempt_plan(attempt: LiveAttempt, cluster: ClusterId) -> cluster_manager_pb
         changed_s=changed_s,
         changed_progress=changed_progress,
         work_rate=attempt.tuned.rate(attempt.specification, placements),
+        rendezvous=[
+            cluster_manager_pb2.Rendezvous(**one._asdict()) for report in elsewhere for one in report.rendezvous
+        ],
     )
 
 

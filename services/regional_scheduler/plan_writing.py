@@ -140,7 +140,7 @@ class PlanWriting:
         place = ReservedPlace(action.attempt.successor, self._region, self._now, action.placements)
         self.writes.reservations.append(place)
         if self._live.get(action.attempt) is not None:
-            self.writes.evictions.append((action.attempt, migration_to(place)))
+            self.writes.evictions.append((action.attempt, migration_to(place, action.room_for)))
 
     def reclaim(self, action: Reclaim) -> None:
         self.writes.reclaimed.extend(action.machines)
@@ -177,9 +177,9 @@ class PlanWriting:
             self._releasing.setdefault(placement.machine, set()).add(action.attempt)
 
 
-def migration_to(place: ReservedPlace) -> Eviction:
+def migration_to(place: ReservedPlace, room_for: WorkloadId | None = None) -> Eviction:
     """Why an attempt leaves for whose successor this place is kept."""
-    return Eviction(EvictionCause.MIGRATED, to=machines_of(place.placements))
+    return Eviction(EvictionCause.MIGRATED, to=machines_of(place.placements), room_for=room_for)
 
 
 async def write_changes(connection: AnyConnection, region: RegionId, writes: PlannedWrites, now: float) -> None:

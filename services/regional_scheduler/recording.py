@@ -28,6 +28,7 @@ from services.database import (
 from services.database.attempt_store import AttemptProgress, RequeuedEntry
 from services.database.channels import SCAN_CHANNEL, START_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.pipeline import together
 from services.database.placement_change_store import Changed
 from services.database.reclassification_store import StoredStanding
 from services.database.reservation_store import ReservedPlace
@@ -63,12 +64,17 @@ async def record_reports(
     runs: dict[AttemptKey, AttemptRun] = {}
     starts, ends = _take_starts(reported, runs), await _take_ends(connection, reported, runs, now)
     started = await attempt_store.record_started(connection, [(start.key, start.started_s) for start in starts])
-    await attempt_store.record_progress(connection, [_progress_of(attempt) for attempt in reported])
+    ending = {end.key for end in ends}
+    # What ends is written once, with its end.
+    await attempt_store.record_progress(
+        connection, [_progress_of(attempt) for attempt in reported if attempt.key not in ending]
+    )
     await attempt_store.record_checkpoints(
         connection, [(checkpoint.key, checkpoint.progress, checkpoint.saved_s) for checkpoint in checkpoints]
     )
-    changed = await _finish_changes(connection, reported)
-    migrating = await _take_places(connection, region, ends)
+    changed, migrating = await together(
+        connection, _finish_changes(connection, reported), _take_places(connection, region, ends)
+    )
     requeued = {
         end.key.workload: requeued_entry(by_key[end.key].specification)
         for end in ends

@@ -59,6 +59,14 @@ class RegionMemory:
                 return closed[machine]
         return self.inventory.machine_state(machine)
 
+    @property
+    def passes_over_kinds(self) -> bool:
+        """Whether auctions may pass over a workload for what another one that asks for the same was told.
+
+        Not under static demands: there amounts and order follow from profiles and from what is free at each pass.
+        """
+        return self.tuning is None or not self.tuning.heeds_fleet
+
     def asked(self, workload: Workload) -> Workload:
         """The workload with what it asks for, where a mechanism says that instead of its user."""
         return workload if self.tuning is None else self.tuning.asked(workload)

@@ -8,7 +8,7 @@ from cluster_manager.attempt_run.actions import RecordCheckpoint
 from domain.clock import Clock
 from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
-from services.execution.executor import AttemptStatus
+from services.execution.executor import AttemptPhase, AttemptStatus
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.cluster_link import (
     ChangeRefused,
@@ -19,8 +19,10 @@ from services.regional_scheduler.cluster_link import (
 )
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.gang_reports import take_report
-from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
+from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts, change_carried_out
+from services.regional_scheduler.measurements import new_profiles
 from services.regional_scheduler.order_sender import OrderSender
+from services.tiers.turns import Turns
 
 
 class ReportTaker:
@@ -38,10 +40,6 @@ class ReportTaker:
         self._machine_reports: list[MachineReport] = []
         self._refused_changes: list[ChangeRefused] = []
         self._with_lost_tasks: list[AttemptKey] = []
-
-    @property
-    def has_checkpoints(self) -> bool:
-        return bool(self._checkpoints)
 
     def take_checkpoints(self) -> list[RecordCheckpoint]:
         """New ones."""
@@ -61,21 +59,22 @@ class ReportTaker:
         keys, self._with_lost_tasks = self._with_lost_tasks, []
         return keys
 
-    def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
+    async def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
         """Takes in messages in the order in which they came."""
+        turns = Turns()
         for message in messages:
             if message.cluster not in self._sender.links:
                 continue  # The cluster left the region meanwhile.
             match message:
                 case ClusterReport():
-                    self._take_report(message)
+                    await self._take_report(message, turns)
                 case ChangeRefused():
                     self._refused_changes.append(message)
                 case LinkLost():
                     self._absent.lost(message.cluster, now_real_s)
                     self._sender.disconnected(message.cluster)
 
-    def _take_report(self, report: ClusterReport) -> None:
+    async def _take_report(self, report: ClusterReport, turns: Turns) -> None:
         if report.complete:
             self._sender.connected(report.cluster, report.connection)
             self._absent.reached(report.cluster)
@@ -83,6 +82,7 @@ class ReportTaker:
             for attempt in self._live:
                 if attempt.key not in named:
                     self._not_known_there(attempt, report.cluster)
+                await turns.give_way()
         unknown: list[AttemptStatus] = []
         for status in report.attempts:
             reported = self._live.get(status.key)
@@ -90,6 +90,7 @@ class ReportTaker:
                 unknown.append(status)
             else:
                 self._take_status(reported, report.cluster, status)
+            await turns.give_way()
         self._sender.dismiss(report.cluster, unknown)
         self._machine_reports.extend(report.machines)
 
@@ -103,13 +104,17 @@ class ReportTaker:
         before = attempt.reports.get(cluster)
         attempt.reports[cluster] = status
         for action in take_report(attempt, status, self._clock.now()):
-            # Progress is written now and then as it stands; orders follow from where the attempt stands.
+            # Progress is written in turns as it stands; orders follow from where the attempt stands.
             if isinstance(action, RecordCheckpoint):
                 self._checkpoints.append(action)
+                self._due_attempts.record(attempt.key)
         if status.lost_tasks:
             self._with_lost_tasks.append(attempt.key)
         self._due_attempts.give_orders(attempt.key)
-        if before is None or before.phase is not status.phase or attempt.started_s is None:
+        # Of one that was running when this session began, that it still runs is no news.
+        phase_before = AttemptPhase.RUNNING if before is None else before.phase
+        moves_on = status.phase is not phase_before or attempt.started_s is None or change_carried_out(attempt)
+        if moves_on or (status.measured and any(new_profiles(attempt))):
             self._due_attempts.record(attempt.key)
-        else:
+        elif attempt.written is None or attempt.written.is_out_of_date(attempt.shown):
             self._due_attempts.record_progress(attempt.key)

@@ -18,10 +18,11 @@ from domain.placement import Score
 from domain.placement_changes import ImpossibleAction
 from domain.plan import Plan, Reclaim
 from domain.tuned_speed import NO_PROFILES, ProfilesOfJobs
+from regional_scheduler.compaction import Compaction
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from regional_scheduler.trial import plan_after_trial
-from services.database import attempt_store
+from services.database import attempt_store, queue_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
@@ -29,6 +30,7 @@ from services.database.revision_store import load_revisions
 from services.regional_scheduler.action_requests import (
     ActionRefused,
     ActionRequest,
+    CompactRequest,
     MigrateRequest,
     ReclaimRequest,
     ResizeRequest,
@@ -85,6 +87,12 @@ class RequestedActions:
         await self.answer([MigrateRequest(workload=workload, cluster=None, plan=plan)])
         return await plan
 
+    async def compact(self, compaction: Compaction) -> None:
+        """Lets attempts go on elsewhere to make room for a workload. Raises ActionRefused, and nothing has changed."""
+        plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
+        await self.answer([CompactRequest(compaction=compaction, plan=plan)])
+        await plan
+
     async def _carry_out(self, request: ActionRequest) -> Plan:
         """Plans it, writes it, and does to memory what was committed."""
         now = self._clock.now()
@@ -137,6 +145,12 @@ class RequestedActions:
                 placed = placed_now[workload].specification
                 placed = self._memory.asked_again(placed, profiles, attempt.placements)
                 return plan_after_trial(inventory, attempt, placed, most_gpus, now)
+            case CompactRequest(compaction=compaction):
+                for key in compaction.moved:
+                    if self._running(key.workload).key != key:
+                        raise ActionRefused(f"{key} does not run any more")
+                await queue_store.say_room_is_made(connection, compaction.plan.workload, compaction.sentence)
+                return compaction.plan
             case ReclaimRequest(machines=machines):
                 self._require_reached(machines)
                 keys = {key for machine in machines for key in self._memory.live.on(machine)}

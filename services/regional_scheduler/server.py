@@ -78,7 +78,7 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
     ) -> messages.PlanWorkloadResponse:
         memory = self._require_session().memory
         specification = specification_from_proto(request.specification)
-        problems = check_workload(specification, tenants=memory.tenants)
+        problems = check_workload(specification, tenants=memory.tenants, owner=memory.tenants.get(specification.tenant))
         if problems:
             raise InvalidArgument(
                 [type(problem)(f"specification.{problem.field}", problem.description) for problem in problems]
@@ -220,7 +220,7 @@ def _standing(
     if request.level < 0:
         raise InvalidArgument.of("level", f"is {request.level}; levels are numbered from 0")
     if not request.HasField("priority"):
-        return Standing(memory.tenants[specification.tenant].priority, request.level)
+        return Standing(memory.tenants[specification.tenant].priority_of(specification.priority), request.level)
     if not HIGHEST_PRIORITY <= request.priority <= LOWEST_PRIORITY:
         raise InvalidArgument.of("priority", f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY}")
     return Standing(request.priority, request.level)
@@ -228,7 +228,7 @@ def _standing(
 
 def _within_quota(standing: Standing, tenant: Tenant) -> bool:
     """Workloads over their tenant's quota are at the lowest priority; at any other one it is planned as within."""
-    return standing.priority != LOWEST_PRIORITY or tenant.priority == LOWEST_PRIORITY
+    return standing.priority != LOWEST_PRIORITY or LOWEST_PRIORITY in tenant.priorities
 
 
 def _what_it_takes(plan: Plan) -> str:

@@ -8,6 +8,7 @@ to recover, so that this one is always well tried. What is applied (fleet, tenan
 from __future__ import annotations
 
 import asyncio
+import math
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
@@ -15,27 +16,32 @@ from domain.events import EvictionCause
 from domain.identifiers import ClusterId
 from domain.plan import Plan
 from regional_scheduler.rounds import Lot
-from services.configuration import Configuration
+from services.configuration import Configuration, LeaseConfiguration
 from services.database import attempt_store, auction_store, lease_store, reclassification_store, reservation_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
+from services.database.pipeline import together
 from services.database.revision_store import load_revisions
+from services.progress_pace import WRITTEN
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.adjustment_rounds import AdjustmentRounds
 from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
-from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
+from services.regional_scheduler.attempt_recorder import AttemptRecorder
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.cell_changes import CellChanges
+from services.regional_scheduler.compacting import Compacting
 from services.regional_scheduler.dispatching import VictimsChanged, dispatch_awards
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.live_loans import LiveLoans
+from services.regional_scheduler.lost_clusters import LostClusters
+from services.regional_scheduler.lost_regions import LostRegions
 from services.regional_scheduler.lost_tasks import LostTasks
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.machine_moves import MachineMoves
@@ -46,11 +52,15 @@ from services.regional_scheduler.refused_changes import RefusedChanges
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
+from services.regional_scheduler.reserving import Reserving
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.trials import Trials
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
+
+_JUST_AFTER_REAL_S = 0.01
+"""A deadline has surely passed so long after it."""
 
 
 class RegionSession:
@@ -89,6 +99,8 @@ class RegionSession:
         self._machines = MachineMaintenance(
             database, lease, memory, writer, undone, self._lost_tasks, self._absent, self._arrivals, clock
         )
+        self._lost_clusters = self._make_lost_clusters(configuration.lease)
+        self._lost_regions = LostRegions(database, lease, memory, configuration.lease, clock, self._now_real_s())
         self._cells = CellChanges(database, lease, memory, writer, clock)
         self._actions = RequestedActions(database, lease, memory, writer, self._arrivals, clock)
         self._loans = LiveLoans(database, lease, memory, writer, self._absent, self._arrivals, inbox, clock)
@@ -96,17 +108,12 @@ class RegionSession:
         self._moves = MachineMoves(
             database, lease, memory, self._absent, self._arrivals, self._machines, self._actions, inbox, clock, moving
         )
+        self._compacting = Compacting(database, memory, self._actions, clock, configuration.compaction.rule())
+        self._reserving = Reserving(database, lease, memory, clock, configuration.reservations.rule())
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone, writer)
-        self._adjustment_rounds = AdjustmentRounds(
-            database,
-            lease,
-            memory,
-            self._eviction_writer,
-            clock,
-            configuration.round_s,
-            configuration.elastic_policy(),
-        )
+        rounds = configuration.round_s, configuration.elastic_policy()
+        self._adjustment_rounds = AdjustmentRounds(database, lease, memory, writer, clock, *rounds)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
         self._looks_first = False
@@ -114,6 +121,24 @@ class RegionSession:
         self._victims_changed = False
         """Since the last dispatch a victim stood elsewhere than in memory."""
         self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
+        self._auction_due_real_s = 0.0
+        """When the auction is looked at again, whatever else has woken the loop by then."""
+
+    def _make_lost_clusters(self, configuration: LeaseConfiguration) -> LostClusters:
+        return LostClusters(
+            self._database,
+            self._lease,
+            self.memory,
+            self._eviction_writer,
+            self._due_attempts,
+            self._lost_tasks,
+            self._sender,
+            self._absent,
+            self._arrivals,
+            configuration,
+            self._clock,
+            self._now_real_s(),
+        )
 
     async def run(self) -> None:
         """Runs until the session is over: raises SessionOver, LeaseLost or DatabaseUnavailable."""
@@ -133,7 +158,7 @@ class RegionSession:
 
     async def _loop_once(self) -> None:
         # 1. Observe: take in everything that came since the last look.
-        self._reports.take(self.inbox.take_messages(), self._now_real_s())
+        await self._reports.take(self.inbox.take_messages(), self._now_real_s())
         # 2. Record what clusters reported: machines first, for what ended with its machine has lost that. Then starts, ends
         # and checkpoints; what ended is free.
         await self._machines.take_reports(self._reports.take_machine_reports())
@@ -147,16 +172,21 @@ class RegionSession:
         await self._look_at_attempts()
         # 4. Take over the fleet, tenants and tables that were applied meanwhile.
         await self._applied.take_over(self._now_real_s())
+        await self._lost_clusters.look(self._now_real_s())
+        await self._lost_regions.look(self._now_real_s())
         await self._absent.look(self._now_real_s())
         await self._look_at_time()
         await self._cells.look()
         await self._loans.look()
         await self._moves.look()
+        await self._reserving.look(self._now_real_s())
+        await self._compacting.look(self._now_real_s())
         # 5. Dispatch what was won, before the next round is answered: it is planned on top. What is left is given out.
+        self.inbox.look_at_auction |= self._now_real_s() >= self._auction_due_real_s
         dispatched = await self._dispatch_or_look_again()
         adjusts_more = not self._looks_first and await self._adjustment_rounds.hold_due()
         # 6. Move the auction on: answer, close, or open a round.
-        again_in_real_s = await self._auction()
+        await self._auction()
         await self._mechanism_failures.tell()
         # 7. Tell the cluster managers. Everything they hear is in the database already.
         self._sender.send_due(self._clock.now())
@@ -164,16 +194,13 @@ class RegionSession:
         await self._invariants.look(self._now_real_s())
         # 9. Wait for something to happen, unless there is more to do.
         if not (dispatched or adjusts_more or self._due_attempts.has_news or self._due_attempts.has_orders):
-            await self._wait(again_in_real_s)
+            await self._wait()
 
-    async def _wait(self, auction_in_real_s: float | None) -> None:
-        timeout_real_s = self._poll_real_s
+    async def _wait(self) -> None:
+        timeout_real_s = max(0.0, self._auction_due_real_s - self._now_real_s())
         if self._due_attempts.has_progress:
-            timeout_real_s = min(timeout_real_s, PROGRESS_REAL_S)
-        if auction_in_real_s is not None:
-            timeout_real_s = min(timeout_real_s, auction_in_real_s + 0.01)
-        if not await self.inbox.wait(timeout_real_s):
-            self.inbox.look_at_auction = True
+            timeout_real_s = min(timeout_real_s, WRITTEN.shortest_s)
+        await self.inbox.wait(timeout_real_s)
 
     async def _look_at_attempts(self) -> None:
         """Takes over re-classified standings and attempts that come from elsewhere; what is cancelled, or goes on elsewhere,
@@ -233,11 +260,16 @@ class RegionSession:
         if not self.inbox.look_at_auction:
             return False
         memory = self.memory
-        async with self._database.transaction() as connection:
-            if not await auction_store.has_awards(connection, memory.region.region):
+        async with self._database.transaction(pipelined=True) as connection:
+            _, has_awards, revisions = await together(
+                connection,
+                lease_store.assert_held(connection, self._lease),
+                auction_store.has_awards(connection, memory.region.region),
+                load_revisions(connection),
+            )
+            if not has_awards:
                 return False
-            await lease_store.assert_held(connection, self._lease)
-            if await load_revisions(connection) != memory.revisions:
+            if revisions != memory.revisions:
                 # First that is taken over, then what was won is dispatched on it.
                 self._looks_first = self.inbox.look_at_applied = True
                 return True
@@ -267,17 +299,20 @@ class RegionSession:
         tuning = self.memory.tuning
         return plan if tuning is None else tuning.start(self.memory.inventory, plan, lot, self._clock.now())
 
-    async def _auction(self) -> float | None:
-        """One step; returns when to look again at the latest, in real seconds."""
+    async def _auction(self) -> None:
+        """One step, if it is time for one. At the deadline of a round that others have not answered it is time again."""
+        # What was released may be room for what was refused.
+        self.inbox.look_at_auction |= await self._auctioneer.object_to_refusals()
         # What was won and is not in the inventory yet would be bid a second time.
         if self._looks_first or not self.inbox.look_at_auction:
-            return None
+            return
         self.inbox.look_at_auction = False
         step = await self._auctioneer.step()
-        if step.moved:
+        if await self._auctioneer.object_to_refusals() or step.moved:
             self.inbox.look_at_auction = True
             self.inbox.wake()
-        return step.again_in_real_s
+        deadline_real_s = math.inf if step.again_in_real_s is None else step.again_in_real_s + _JUST_AFTER_REAL_S
+        self._auction_due_real_s = self._now_real_s() + min(self._poll_real_s, deadline_real_s)
 
     async def _cluster_address(self, cluster: ClusterId) -> str | None:
         """Only the holder of the region's lease may still call the region's cluster managers."""

@@ -21,6 +21,7 @@ from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import SessionOver
+from services.runtime.collection import collect_everything
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -65,6 +66,7 @@ class RegionalSchedulerTier:
             holder,
             address,
             self._configuration.lease.duration_real_s,
+            silence_real_s=self._configuration.lease.silence_real_s,
         )
         while True:
             # Each session has a token of its own, greater than all before it. To acquire the lease anew waits for what
@@ -81,6 +83,8 @@ class RegionalSchedulerTier:
             except asyncio.CancelledError:
                 await keeper.release(lease)
                 raise
+            # While nothing hangs on this loop.
+            collect_everything()
             await asyncio.sleep(_PAUSE_REAL_S)
 
     async def stop(self, grace_s: float) -> None:
@@ -89,9 +93,10 @@ class RegionalSchedulerTier:
     async def _run_session(self, lease: Lease) -> None:
         rule, now = self._configuration.eviction_rule(), self._clock.now()
         placement, mechanism = self._configuration.placement, self._configuration.tuning_mechanism()
+        reservations = self._configuration.reservations.rule()
         try:
             memory = await self._database.run(
-                lambda connection: load_memory(connection, self._region, rule, now, placement, mechanism),
+                lambda connection: load_memory(connection, self._region, rule, now, placement, mechanism, reservations),
                 snapshot=True,
             )
         except (NoMechanism, FormatError) as error:

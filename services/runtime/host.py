@@ -38,6 +38,7 @@ from services.runtime.home import HomeLayout
 from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
+from services.runtime.local_ray import start_local_ray
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
 from services.runtime.tier_process import TierKind, TierRequest
 from services.tiers.free_port import PortNotAvailable, free_port, require_port
@@ -123,7 +124,7 @@ class Host:
             return
         # Ray makes its workers yield to all other processes (nice 15); the tiers are the service itself.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        ray.init(
+        start_local_ray(
             num_gpus=0,
             resources={EVERY_MACHINE: TASK_SLOTS},
             object_store_memory=_OBJECT_STORE_BYTES,

@@ -8,6 +8,7 @@ import signal
 from services.log_output import configure_logging
 from services.runtime.kernels import compile_kernels
 from services.runtime.tier_process import TierKind, TierRequest, run_until
+from services.tiers.loop_watchdog import WatchedEventLoop
 
 
 def serve(request: TierRequest) -> None:
@@ -15,7 +16,8 @@ def serve(request: TierRequest) -> None:
     configure_logging()
     if request.kind is not TierKind.CLUSTER:
         compile_kernels()  # before there is a lease that could be lost over it
-    asyncio.run(_serve(request))
+    with asyncio.Runner(loop_factory=WatchedEventLoop) as runner:
+        runner.run(_serve(request))
 
 
 async def _serve(request: TierRequest) -> None:

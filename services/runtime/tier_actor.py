@@ -12,6 +12,7 @@ import threading
 
 from services.log_output import configure_logging
 from services.runtime.tier_process import TierRequest, run_until
+from services.tiers.loop_watchdog import WatchedEventLoop
 
 NAMESPACE = "topmast"
 
@@ -23,7 +24,7 @@ class TierActor:
         configure_logging(request.home / "logs" / "tiers" / f"{request.name.replace('/', '-')}.log")
         self._address: str | None = None
         self._listening = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop = WatchedEventLoop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(request,), name=request.name, daemon=True)
         self._thread.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import secrets
 import socket
@@ -21,7 +20,9 @@ from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.engine import Database
 from services.runtime.clock_record import load_clock
+from services.runtime.collection import forget_for_collection, short_collections
 from services.runtime.executor_kind import ExecutorKind
+from services.tiers.loop_watchdog import watched_loop
 
 _STOP_GRACE_S = 2.0
 _BIND_RETRY_REAL_S = 0.2
@@ -88,12 +89,6 @@ async def run_tier(request: TierRequest, listening: Callable[[str], None]) -> No
             await tier.stop(_STOP_GRACE_S)
 
 
-def forget_for_collection() -> None:
-    """What was imported so far stays: to look for garbage in it would make all calls wait for 0.1 s, again and again."""
-    gc.collect()
-    gc.freeze()
-
-
 async def _listen(tier: Tier, listen: str) -> int:
     """Waits while the port is still held by a predecessor that has not quite gone."""
     announced = False
@@ -136,7 +131,13 @@ def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) ->
 
 
 async def run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Runs the tier until `stop` is set; what breaks it is raised."""
+    """Runs the tier, alone in its process, on a loop that is watched, until `stop` is set; what breaks it is raised."""
+    with short_collections():
+        async with watched_loop(request.name):
+            await _run_until(request, listening, stop)
+
+
+async def _run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
     running = asyncio.ensure_future(run_tier(request, listening))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,7 @@ from domain.snapshot import Snapshot
 from domain.table import Table
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.fleet_file import FleetFile
-from formats.problems import FieldProblem, FormatError, suggestion
+from formats.problems import FieldProblem, FormatError, listed, suggestion
 from formats.profiles_file import read_profiles
 from formats.row_report import RowReport
 from formats.service_samples import read_service_samples
@@ -44,7 +44,6 @@ from simulator.inputs.trace_files import Trace, TraceOptions, read_trace_file
 from simulator.inputs.virtual_clusters import owning, tenants_with_quotas_of_cells
 from simulator.policies.policy import Policy
 
-SHOWN_TENANTS = 5
 _REGIONS_STREAM, _TABLES_STREAM, _MODELS_STREAM = 1, 2, 3
 """What is drawn for the inputs has random numbers of its own: a policy that draws more does not change them."""
 
@@ -315,16 +314,17 @@ def _tenants_with_quotas(policy: Policy, inputs: SimulationInputs) -> tuple[Tena
     if policy.scans:
         return inputs.tenants
     quota = Quota.of({ANY_GPU_MODEL: GREATEST_QUOTA_GPUS})
-    return tuple(replace(tenant, priority=HIGHEST_PRIORITY, quota=quota) for tenant in inputs.tenants)
+    return tuple(
+        replace(tenant, priority=HIGHEST_PRIORITY, quota=quota, further_quotas=()) for tenant in inputs.tenants
+    )
 
 
 def _check_tenants(rows: Sequence[TraceRow], tenants: Sequence[Tenant], source: InputSource) -> None:
     known = {tenant.tenant for tenant in tenants}
     unknown = sorted({row.tenant for row in rows} - known)
     if unknown:
-        more = f" and {len(unknown) - SHOWN_TENANTS} more" if len(unknown) > SHOWN_TENANTS else ""
         description = (
-            f"{', '.join(unknown[:SHOWN_TENANTS])}{more}: not in {source.tenants or source.snapshot}; add them there, or leave --tenants "
+            f"{listed(unknown)}: not in {source.tenants or source.snapshot}; add them there, or leave --tenants "
             "out: then each tenant of the trace has a quota by its share of the work"
         )
         raise FormatError(str(source.name), [FieldProblem("tenant", description)])

@@ -12,8 +12,13 @@ from services.database.lease_store import Lease
 
 
 @asynccontextmanager
-async def fenced_transaction(database: Database, lease: Lease) -> AsyncIterator[AnyConnection]:
-    """One transaction during which the lease stays ours. Raises LeaseLost before anything else when it is not."""
-    async with database.transaction() as connection:
+async def fenced_transaction(
+    database: Database, lease: Lease, *, pipelined: bool = False
+) -> AsyncIterator[AnyConnection]:
+    """One transaction during which the lease stays ours. Raises LeaseLost before anything else when it is not.
+
+    `pipelined` as for `Database.transaction`.
+    """
+    async with database.transaction(pipelined=pipelined) as connection:
         await lease_store.assert_held(connection, lease)
         yield connection

@@ -1,4 +1,4 @@
-"""Keeps a lease: acquires it, renews it, and says when it is lost.
+"""Keeps a lease: acquires it, has it renewed in a thread of its own, and says when it is lost.
 
 Two processes may be started for the same tier: one holds the lease and works, the other stands by (MAST §4.5).
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from contextlib import suppress
+from typing import Final
 
 import structlog
 
@@ -14,6 +17,10 @@ from services.database import lease_store
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease
+from services.tiers.lease_renewal import LeaseRenewal, RenewalEnd
+from services.tiers.lease_times import SILENCE_REAL_S, LeaseTimes
+
+_LONGEST_BETWEEN_TURNS_REAL_S: Final = 0.25
 
 _log = structlog.get_logger(__name__)
 
@@ -21,12 +28,28 @@ _log = structlog.get_logger(__name__)
 class LeaseKeeper:
     """One lease of one process. `wait_until_held` before working; the work must end when `keep` does."""
 
-    def __init__(self, database: Database, name: str, holder: str, address: str, duration_real_s: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        holder: str,
+        address: str,
+        duration_real_s: float,
+        *,
+        silence_real_s: float = SILENCE_REAL_S,
+        tasks_stop_after_real_s: float | None = None,
+    ) -> None:
+        """`silence_real_s`: after so long without a turn of the event loop the lease is not renewed any more.
+
+        `tasks_stop_after_real_s`: for how long tasks that this process watches over may outlive the lease.
+        """
         self._database = database
         self._name = name
         self._holder = holder
         self._address = address
         self._duration_s = duration_real_s
+        self._silence_s = silence_real_s
+        self._tasks_stop_after_s = tasks_stop_after_real_s
         self._certain_until_real_s = 0.0
 
     @property
@@ -45,7 +68,13 @@ class LeaseKeeper:
             asked_real_s = asyncio.get_running_loop().time()
             lease = await self._database.run(
                 lambda connection: lease_store.acquire(
-                    connection, self._name, self._holder, self._address, os.getpid(), self._duration_s
+                    connection,
+                    self._name,
+                    self._holder,
+                    self._address,
+                    os.getpid(),
+                    self._duration_s,
+                    self._tasks_stop_after_s,
                 ),
                 give_up_after_s=float("inf"),
             )
@@ -59,22 +88,37 @@ class LeaseKeeper:
             await asyncio.sleep(self._duration_s / 3)
 
     async def keep(self, lease: Lease) -> None:
-        """Renews; ends when another process has it. While the database is away, holding on is all one can do."""
-        while True:
-            await asyncio.sleep(self._duration_s / 3)
-            asked_real_s = asyncio.get_running_loop().time()
-            try:
-                held = await self._database.run(
-                    lambda connection: lease_store.renew(connection, lease, self._duration_s),
-                    give_up_after_s=self._duration_s,
-                )
-            except DatabaseUnavailable as error:
-                _log.warning("the lease could not be renewed", name=self._name, error=str(error))
-                continue
-            if not held:
-                _log.warning("lease lost", name=self._name, token=lease.token)
-                return
-            self._certain_until_real_s = asked_real_s + self._duration_s
+        """Has it renewed however busy the event loop is; ends when another process has it, or may have it.
+
+        While the database is away, holding on is all one can do. A loop that makes no turn for too long finds its lease
+        given up when it goes on.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[RenewalEnd] = loop.create_future()
+        times = LeaseTimes(self._duration_s, self._silence_s)
+        renewal = LeaseRenewal(self._database.url, lease, times, self._renewed, self._given_up)
+
+        def tell(why: RenewalEnd) -> None:
+            # A loop that is closed keeps nothing any more: its process ends.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(ended.set_result, why)
+
+        threading.Thread(target=renewal.run, args=(tell,), name=f"lease {self._name}", daemon=True).start()
+        try:
+            while not ended.done():
+                renewal.turn()
+                await asyncio.wait({ended}, timeout=min(_LONGEST_BETWEEN_TURNS_REAL_S, self._silence_s / 10))
+        finally:
+            # Nothing is renewed any more when the lease is given back, or acquired anew.
+            renewal.stop()
+            await asyncio.wait({ended})
+        _log.warning("lease lost", name=self._name, token=lease.token, why=ended.result().value)
+
+    def _renewed(self, asked_real_s: float) -> None:
+        self._certain_until_real_s = asked_real_s + self._duration_s
+
+    def _given_up(self) -> None:
+        self._certain_until_real_s = 0.0
 
     async def release(self, lease: Lease) -> None:
         """Gives the lease up, so that a standby need not wait for its end."""

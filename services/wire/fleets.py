@@ -91,6 +91,10 @@ def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
         cpu_quota=tenant.quota.cpus,
         fair_share_weight=tenant.fair_share_weight,
         virtual_clusters=[_virtual_cluster_to_proto(declared) for declared in tenant.virtual_clusters],
+        further_quotas={
+            priority: fleet_pb2.PriorityQuota(gpu_quota=dict(quota.gpus), cpu_quota=quota.cpus)
+            for priority, quota in tenant.further_quotas
+        },
     )
 
 

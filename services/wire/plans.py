@@ -20,6 +20,7 @@ def attempt_to_text(key: AttemptKey) -> str:
 def score_to_proto(score: Score) -> regional_scheduler_pb2.Score:
     return regional_scheduler_pb2.Score(
         reclaim_class=score.reclaim_class,
+        work_destroyed_by_priority=score.work_destroyed_by_priority,
         preempted_by_priority=score.preempted_by_priority,
         preempted_running_s=score.preempted_running_s,
         spread=score.spread,

@@ -62,6 +62,7 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         _sorted_pairs(labels) if labels else (),
         _retry_from_proto(message.retry) if message.HasField("retry") else _DEFAULT_RETRY,
         message.stop_grace_s if message.HasField("stop_grace_s") else DEFAULT_STOP_GRACE_S,
+        message.priority if message.HasField("priority") else None,
     )
 
 
@@ -96,6 +97,7 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification 
         _profile_from_proto(message.profile) if message.HasField("profile") else None,
         _affinity_from_proto(message),
         scaling=tuple([ScalingPoint(point.tasks, point.throughput) for point in message.scaling]),
+        across_clusters=message.across_clusters,
     )
 
 
@@ -168,6 +170,7 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         regions=specification.regions,
         labels=dict(specification.labels),
         stop_grace_s=specification.stop_grace_s,
+        priority=specification.priority,
     )
     if retry != _DEFAULT_RETRY:
         message.retry.max_retries = retry.max_retries
@@ -191,6 +194,7 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         environment=dict(job.environment),
         consolidate=job.consolidate,
         scaling=[workload_pb2.ScalingPoint(tasks=tasks, throughput=speed) for tasks, speed in job.scaling],
+        across_clusters=job.across_clusters,
     )
     if job.profile is not None:
         message.profile.SetInParent()

@@ -7,7 +7,7 @@ from simulator.baselines.drf import DRF
 from simulator.baselines.drf_packing import DRF_PACKING
 from simulator.baselines.easy_backfill import EASY_BACKFILL
 from simulator.baselines.fair_share import FAIR_SHARE
-from simulator.baselines.federated import FEDERATED
+from simulator.baselines.federated import FEDERATED, FEDERATED_STALE
 from simulator.baselines.fifo import BEST_EFFORT, FIFO, YARN_CS
 from simulator.baselines.gandiva import GANDIVA
 from simulator.baselines.ideal import IDEAL
@@ -28,6 +28,7 @@ from simulator.policies.policy import Policy
 BASELINES: tuple[Policy, ...] = (
     MAST,
     FEDERATED,
+    FEDERATED_STALE,
     RANDOM_REGION,
     OWN_REGION,
     IDEAL,

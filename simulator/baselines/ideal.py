@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from domain.placement import Score
 from global_scheduler.ordering.credit import CreditOrdering
 from simulator.policies.allocation import QueuePass
-from simulator.policies.policy import Policy
+from simulator.policies.policy import SPARES_WORK, Policy
 from simulator.policies.work import Work
 
 NOWHERE = -1
@@ -124,5 +124,6 @@ IDEAL = Policy(
     summary="MAST with a search over the regions of several workloads at once (MAST Table 1, (9)); for small fleets",
     ordering=CreditOrdering(),
     scans=True,
+    eviction=SPARES_WORK,
     allocation=JointSearch(),
 )

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from global_scheduler.ordering.credit import CreditOrdering
-from simulator.policies.policy import Policy
-from simulator.policies.region_choice import RegionLoads
+from simulator.policies.policy import SPARES_WORK, Policy
+from simulator.policies.region_choice import RegionChoice, RegionLoads
 from simulator.policies.work import Work
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRegion:
+class OwnRegion(RegionChoice):
     """Binds to the region that the trace names."""
 
     name: str = "own_region"
@@ -36,5 +36,6 @@ OWN_REGION = Policy(
     summary="MAST with a queue per region: workloads stay where their trace says (MAST §1)",
     ordering=CreditOrdering(),
     scans=True,
+    eviction=SPARES_WORK,
     region_choice=OwnRegion(),
 )

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from global_scheduler.ordering.credit import CreditOrdering
-from simulator.policies.policy import Policy
-from simulator.policies.region_choice import RegionLoads
+from simulator.policies.policy import SPARES_WORK, Policy
+from simulator.policies.region_choice import RegionChoice, RegionLoads
 from simulator.policies.work import Work
 
 
 @dataclass(frozen=True, slots=True)
-class AnyRegion:
+class AnyRegion(RegionChoice):
     """Draws the region."""
 
     name: str = "any_region"
@@ -34,5 +34,6 @@ RANDOM_REGION = Policy(
     summary="MAST with early binding to a random region",
     ordering=CreditOrdering(),
     scans=True,
+    eviction=SPARES_WORK,
     region_choice=AnyRegion(),
 )

@@ -38,7 +38,7 @@ from cluster_manager.attempt_run.run import new_run, stop_grace_s
 from domain.cells import virtual_cluster_of
 from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
-from domain.identifiers import MachineId
+from domain.identifiers import MachineId, WorkloadId
 from domain.life_cycle import Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement, amounts_of, machines_of
@@ -55,7 +55,7 @@ from simulator.engine.plan_execution import SimulatedExecution
 from simulator.engine.regions import Win
 from simulator.engine.taken_over import stand_as_taken_over
 from simulator.engine.waiting import enter_queue, learn_service
-from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.workloads import KeptPlace, SimulatedWorkload
 from simulator.engine.world import World
 from simulator.results.run_record import NO_ROW
 
@@ -148,10 +148,10 @@ class Attempts:
             cause = LossCause.MACHINE_LOST if lost else None
             self._world.log.changed(work, kind, placements, rate, now, cause, lost)
 
-    def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
-        """It saves its work and stops; its next attempt starts in these places, which are kept for it."""
-        work.goes_on_in = region, placements
-        migration = Eviction(EvictionCause.MIGRATED, to=machines_of(placements))
+    def migrate(self, work: SimulatedWorkload, place: KeptPlace, room_for: WorkloadId | None = None) -> None:
+        """It saves its work and stops; its next attempt starts in this place, which is kept for it."""
+        work.goes_on_in = place
+        migration = Eviction(EvictionCause.MIGRATED, to=machines_of(place[1]), room_for=room_for)
         self._take(work, LeaveAsked(self._world.clock.now(), migration))
 
     def lose_place(self, work: SimulatedWorkload) -> None:
@@ -199,7 +199,7 @@ class Attempts:
             gone_s = asked_s + self._save(work, stop_grace_s(work.run), asked_s)
             world.events.add(max(now, gone_s), Happens.VACATED, work.index, work.token)
         elif work.goes_on_in is not None:
-            self.migrate(work, *work.goes_on_in)
+            self.migrate(work, work.goes_on_in)
         elif work.emulated is not None:
             self.set_level(work)
             world.events.add(max(now, work.emulated.done_s), Happens.COMPLETION, work.index, work.token)

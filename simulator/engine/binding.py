@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,12 +26,17 @@ class Bindings:
             model: _gpus_of(fleet, model) for model in (ANY_GPU_MODEL, *fleet.gpu_models())
         }
         self._demand: dict[GpuModel, Amounts] = {}
+        self._known: dict[GpuModel, Amounts] = self._demand
+        """What is asked of regions, as far as the policy knows."""
+        self._known_until_s = math.inf if choice.load_age_s == 0 else -math.inf
+        """When that is to be made known anew."""
         self._bound: dict[int, tuple[int, GpuModel]] = {}
 
-    def region_for(self, work: SimulatedWorkload) -> int | None:
+    def region_for(self, work: SimulatedWorkload, now: float) -> int | None:
         """The region that it is bound to from now on; None where the auctions decide."""
         if isinstance(self._choice, LateBinding):
             return None
+        self._make_known(now)
         model = _model_of(work)
         region = self._choice.bind(work, work.eligible, self.loads(model), self._rng)
         if region is not None:
@@ -40,10 +46,11 @@ class Bindings:
             self._bind(work, region, model)
         return region
 
-    def keep(self, work: SimulatedWorkload, region: int) -> bool:
+    def keep(self, work: SimulatedWorkload, region: int, now: float) -> bool:
         """It runs there as the run begins: whether it is bound to that region, as the policy would have bound it."""
         if isinstance(self._choice, LateBinding):
             return False
+        self._make_known(now)
         self._bind(work, region, _model_of(work))
         return True
 
@@ -56,22 +63,29 @@ class Bindings:
         self._demand.setdefault(model, self._nothing())[region] += work.base_gpus
         self._bound[work.index] = region, model
 
-    def ended(self, work: SimulatedWorkload) -> None:
+    def ended(self, work: SimulatedWorkload, now: float) -> None:
         """It asks for nothing any more."""
         bound = self._bound.pop(work.index, None)
         if bound is not None:
+            self._make_known(now)
             region, model = bound
             self._demand[model][region] -= work.base_gpus
 
+    def _make_known(self, now: float) -> None:
+        """Keeps what was asked of regions at the last multiple of the age, before what happens now changes it."""
+        if now >= self._known_until_s:
+            self._known = {model: amounts.copy() for model, amounts in self._demand.items()}
+            self._known_until_s = (now // self._choice.load_age_s + 1) * self._choice.load_age_s
+
     def loads(self, model: GpuModel) -> RegionLoads:
-        """What regions have of a GPU model, and what is asked of it there."""
+        """What regions have of a GPU model, and what is known to be asked of it there."""
         everything = self._supply[ANY_GPU_MODEL]
         if model == ANY_GPU_MODEL:
-            return RegionLoads(everything, sum(self._demand.values(), self._nothing()))
+            return RegionLoads(everything, sum(self._known.values(), self._nothing()))
         supply = self._supply.get(model, self._nothing())
         # A workload that takes any model takes of each what there is of it.
-        anything = self._demand.get(ANY_GPU_MODEL, self._nothing()) * supply // np.maximum(everything, 1)
-        return RegionLoads(supply, self._demand.get(model, self._nothing()) + anything)
+        anything = self._known.get(ANY_GPU_MODEL, self._nothing()) * supply // np.maximum(everything, 1)
+        return RegionLoads(supply, self._known.get(model, self._nothing()) + anything)
 
     def _nothing(self) -> Amounts:
         return np.zeros_like(self._supply[ANY_GPU_MODEL])

@@ -42,6 +42,7 @@ class WorkloadColumns:
         self.credit = np.zeros(count, np.float64)
         """As it was stored by the last pass that changed it."""
         self._tenant = np.zeros(count, np.int32)
+        self._quota_priority = np.zeros(count, np.int8)
         self.submitted_s = np.zeros(count, np.float64)
         self.gpus = np.zeros(count, np.float64)
         self._remaining_s = np.zeros(count, np.float64)
@@ -79,7 +80,7 @@ class WorkloadColumns:
     def submit(self, work: SimulatedWorkload) -> None:
         """It exists from now on."""
         index = work.index
-        self._tenant[index] = work.tenant
+        self._tenant[index], self._quota_priority[index] = work.tenant, work.quota_priority
         self.submitted_s[index] = work.submitted_s
         charges = sorted((self._bucket_number[bucket], amount) for bucket, amount in work.charges.items())
         while self._used + len(charges) > len(self._bucket):
@@ -181,6 +182,7 @@ class WorkloadColumns:
         return PendingColumns(
             workloads=_Names(self._names, pending),
             tenant=self._tenant[pending],
+            quota_priority=self._quota_priority[pending],
             submitted_s=self.submitted_s[pending],
             demand=self._demand(pending),
             stored=StoredTuples(
@@ -218,6 +220,7 @@ class WorkloadColumns:
             workloads=_Names(self._names, rows),
             attempt=attempt,
             tenant=tenant,
+            quota_priority=self._quota_priority[rows],
             started_s=started_s,
             priority=priority,
             level=level,

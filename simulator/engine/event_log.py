@@ -15,6 +15,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import LossCause
 from domain.plan import TaskName
 from domain.rank import Standing
+from domain.reservation import Reservation, ReservationEnd
 from domain.table import Table
 from formats.event_details import (
     dispatched_details,
@@ -23,6 +24,8 @@ from formats.event_details import (
     mechanism_failed_details,
     placement_details,
     promoted_details,
+    reservation_ended_details,
+    reserved_details,
     submitted_details,
     undecided_details,
 )
@@ -154,6 +157,39 @@ class SimulatedEvents:
     ) -> None:
         """`machine_down`, `machine_up`, or that it was loaned or reclaimed."""
         self._sink(Event(now, kind, region=region, cluster=cluster, details={"machine": machine, "reason": reason}))
+
+    def reserved(self, reservation: Reservation, work: SimulatedWorkload, now: float) -> None:
+        """Machines are kept for the workload, which waits."""
+        self._tell_reservation(EventKind.RESERVED, reservation, work, reserved_details(reservation), now)
+
+    def reservation_ended(
+        self, reservation: Reservation, work: SimulatedWorkload, reason: ReservationEnd, now: float
+    ) -> None:
+        """They are not any more."""
+        details = reservation_ended_details(reason)
+        self._tell_reservation(EventKind.RESERVATION_ENDED, reservation, work, details, now)
+
+    def _tell_reservation(
+        self,
+        kind: EventKind,
+        reservation: Reservation,
+        work: SimulatedWorkload,
+        details: dict[str, JsonValue],
+        now: float,
+    ) -> None:
+        standing, tenant = reservation.standing, work.workload.specification.tenant
+        self._sink(
+            Event(
+                now,
+                kind,
+                reservation.workload,
+                tenant=tenant,
+                priority=standing.priority,
+                level=standing.level,
+                region=reservation.region,
+                details=details,
+            )
+        )
 
     def mechanism_failed(self, region: RegionId, failure: MechanismFailure, now: float) -> None:
         """A mechanism of a package did something wrong."""

@@ -17,6 +17,7 @@ from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope
+from regional_scheduler.run_time_class import run_time_class
 from simulator.engine.packlimit import SimulatedPacklimit
 from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import CostSettings, PlacementSettings
@@ -25,7 +26,7 @@ from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.inputs.skews import with_skew
 from simulator.policies.placement import GangShape, PlacementPolicy, SkewDecision
 
-JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity], ...]
+JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity, bool], ...]
 """What each job asks for: so many tasks, each of which takes so much, and where they must be."""
 
 _DECIDED_LATE = SkewDecision(None, waits=False, decided_late=True)
@@ -67,14 +68,17 @@ class Intake:
         ask: Ask,
         loaned: LoanedGpus | None = None,
         estimates: Sequence[float] = (),
+        reserves: bool = False,
     ) -> None:
         """`charged`: whether it matters what workloads take of a quota; `waits_for`: see `consolidated`; `ask` says what
         workloads ask for instead of what they say; `loaned`: what is on loan at times; `estimates`: by index, how many
-        times as long as it is a workload is taken to be, if any is wrong."""
+        times as long as it is a workload is taken to be, if any is wrong; `reserves`: whether machines may be kept for gangs."""
         self._ask = ask
         self._charged = charged
         self._loaned = loaned
         self._estimates = estimates
+        self._reserves = reserves
+        self._timed_shapes: dict[tuple[int, int], int] = {}
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
         self._regions = regions
@@ -114,6 +118,7 @@ class Intake:
             anywhere=not self._trace_regions_bind,
             stop_grace_s=self._stop_grace_s,
         )
+        specification = self._asking_for(row.priority, specification)
         if shape.consolidate or shape.fills:
             jobs = tuple(
                 replace(job, consolidate=shape.consolidate, fills_fragments=shape.fills) for job in specification.jobs
@@ -143,12 +148,13 @@ class Intake:
         if placed is not work.workload.specification:
             work.workload = replace(work.workload, specification=placed)
             scopes = self._regions.scopes(placed, work.eligible)
-            work.shape = self._shape_number(_asked(work.workload), work.eligible, scopes, work.index)
+            shape = self._shape_number(_asked(work.workload), work.eligible, scopes, work.index)
+            work.shape = self._by_run_time(shape, placed)
             work.kind = self._kind_of(work.shape, work.tenant)
 
     def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
         """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
-        described = self._ask(workload.specification)
+        described = self._ask(self._asking_for(workload.specification.priority, workload.specification))
         placed = consolidated(described, {}, self._packlimit.limit, self._waits_for)
         if placed is not workload.specification:
             workload = replace(workload, specification=placed)
@@ -165,6 +171,12 @@ class Intake:
         if self._packlimit.learns and any(job.profile and may_be_consolidated(job) for job in described.jobs):
             work.as_submitted = described
         return work
+
+    def _asking_for(self, priority: int | None, specification: WorkloadSpecification) -> WorkloadSpecification:
+        """With that priority, where its tenant has a further quota there: traces name priorities, and some policies know none."""
+        owner = self._tenants[self._position[specification.tenant]]
+        asked = priority if any(priority == at for at, _ in owner.further_quotas) else None
+        return specification if specification.priority == asked else replace(specification, priority=asked)
 
     def _simulated(
         self,
@@ -193,7 +205,8 @@ class Intake:
             shape=shape,
             own_region=NO_REGION if own_region is None else self._region_position.get(own_region, NO_REGION),
             eligible=eligible,
-            charges=quota_charges(specification, self._tenants[tenant].quota) if self._charged else {},
+            charges=quota_charges(specification, self._tenants[tenant]) if self._charged else {},
+            quota_priority=self._tenants[tenant].priority_of(specification.priority),
         )
 
     def _place(self, workload: Workload, index: int, ways: Sequence[WayToRun]) -> tuple[tuple[int, ...], int]:
@@ -207,7 +220,7 @@ class Intake:
             alike = all(len(way.workload.specification.jobs) == 1 for way in ways)
             asked = tuple([shape for way in ways for shape in _asked(way.workload)])
             shape = self._shape_number(asked, eligible, scopes, ALL_ALIKE if alike else index)
-        return eligible, shape
+        return eligible, self._by_run_time(shape, workload.specification)
 
     def tables_moved(self) -> None:
         """Where workloads with tables may run is worked out anew."""
@@ -226,8 +239,15 @@ class Intake:
         scopes = self._scopes.get(key)
         if scopes is None:
             scopes = self._scopes[key] = self._regions.scopes(specification, work.eligible)
-        work.shape = self._shape_number(asked, work.eligible, scopes, work.index)
+        work.shape = self._by_run_time(self._shape_number(asked, work.eligible, scopes, work.index), specification)
         work.kind = self._kind_of(work.shape, work.tenant)
+
+    def _by_run_time(self, shape: int, specification: WorkloadSpecification) -> int:
+        """Where machines may be kept for others, shapes differ by the class of the run time too: the shorter may start there."""
+        if not self._reserves:
+            return shape
+        timed = shape, run_time_class(specification)
+        return self._timed_shapes.setdefault(timed, len(self._timed_shapes))
 
     def _shape_number(self, asked: JobShapes, eligible: tuple[int, ...], scopes: tuple[Scope, ...], index: int) -> int:
         """A number for all workloads of one job that ask for the same in the same places: when one finds nothing, the
@@ -270,4 +290,4 @@ class Intake:
 
 
 def _asked(workload: Workload) -> JobShapes:
-    return tuple([(job.tasks, job.resources, job.affinity) for job in workload.specification.jobs])
+    return tuple([(job.tasks, job.resources, job.affinity, job.across_clusters) for job in workload.specification.jobs])

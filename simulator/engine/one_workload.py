@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from domain.rank import over_quota_part
 from global_scheduler.arithmetic import PLAIN, Arithmetic
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
@@ -18,8 +19,15 @@ AFTER_ALL_OTHERS = 1e12
 class OneWorkload:
     """Asks the policies for plain numbers."""
 
-    def __init__(self, ordering: OrderingPolicy, levels: LevelPolicy | None, service: ServiceHistory) -> None:
-        """Without `levels` all are at level 0; `service` is that of the workloads that have completed so far."""
+    def __init__(
+        self, ordering: OrderingPolicy, levels: LevelPolicy | None, service: ServiceHistory, *, scans: bool
+    ) -> None:
+        """Without `levels` all are at level 0; `service` is that of the workloads that have completed so far.
+
+        Where scan passes rank the queue (`scans`), they alone decide whether a workload stands among those over quota, and it
+        stays there. Elsewhere levels are the policy's alone, and may be any number: those of `expected_end` are seconds.
+        """
+        self._scans = scans
         self._ordering = ordering
         self._levels = levels
         self._promoting = levels if promotes(levels) else None
@@ -39,18 +47,20 @@ class OneWorkload:
 
     def queued_level(self, work: SimulatedWorkload, now: float) -> int:
         """The level at which it waits."""
+        over_quota = over_quota_part(work.standing.level) if self._scans else 0
         if self._levels is None:
-            return 0
+            return over_quota
         self._input.known, self._input.now = work, now
-        return int(self._levels.queued_levels(self._input))
+        return int(self._levels.queued_levels(self._input)) + over_quota
 
     def running_level(self, work: SimulatedWorkload, now: float) -> tuple[int, float]:
         """The level at which its attempt runs from `now` on, and when it changes next; infinity: never."""
+        over_quota = over_quota_part(work.standing.level) if self._scans else 0
         if self._levels is None:
-            return 0, math.inf
+            return over_quota, math.inf
         self._input.known, self._input.now = work, now
         level, until_s = self._levels.running_levels(self._input)
-        return int(level), until_s
+        return int(level) + over_quota, until_s
 
     def promoted_from_s(self, work: SimulatedWorkload, now: float) -> float:
         """From when on it is promoted if it goes on waiting; infinity: never."""

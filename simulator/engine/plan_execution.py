@@ -51,7 +51,8 @@ class SimulatedExecution:
         self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.TUNED)
 
     def migrate(self, action: Migrate) -> None:
-        self._attempts.migrate(self._attempts.workload_of(action.attempt), self._region, action.placements)
+        work = self._attempts.workload_of(action.attempt)
+        self._attempts.migrate(work, (self._region, action.placements), action.room_for)
 
     def reclaim(self, action: Reclaim) -> None:
         self._attempts.give_back(self._region, action)

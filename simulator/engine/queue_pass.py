@@ -14,6 +14,7 @@ from domain.plan import Plan
 from domain.rank import Standing
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusals.kinds import HopelessKinds
 from regional_scheduler.rounds import Lot
 from simulator.engine.asked_capacity import AskedCapacity
 from simulator.engine.one_workload import OneWorkload
@@ -61,8 +62,8 @@ class SimulatedQueuePass:
         self._cpus_of_tenants: list[float] = []
         self._releases = -1
         """How often capacity had been released when the hopeless were last passed over."""
-        self._hopeless: dict[tuple[int, bool], Standing] = {}
-        """By kind and side of the quota: the best standing that is known to find nothing since the last release."""
+        self._hopeless: HopelessKinds[tuple[int, bool]] = HopelessKinds()
+        """By kind and side of the quota, since the last release."""
         self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
@@ -96,11 +97,10 @@ class SimulatedQueuePass:
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
         # Where nothing was released since, who found nothing then, at this standing or a better one, finds nothing now.
         alike, standing = (work.kind, work.within_quota), self.standing_of(work)
-        known = self._hopeless.get(alike)
-        if known is not None and known <= standing:
+        if self._hopeless.finds_nothing(alike, standing):
             self._regions.lookups += len(work.eligible)
         elif self._regions.refuses(work, standing):
-            self._hopeless[alike] = standing
+            self._hopeless.learn(alike, standing)
         else:
             return False
         if work.state is State.PENDING:

@@ -86,9 +86,8 @@ class ReadersOfTables:
             self._on_wait()
 
     def awaiting(self) -> list[SimulatedWorkload]:
-        """Those that wait for data, by priority of their tenant, then in the order of their submission."""
-        tenants = self._world.tenants
-        return sorted(self._awaiting.values(), key=lambda work: (tenants[work.tenant].priority, work.index))
+        """Those that wait for data, by the priority of the quota that they are charged to, then in the order of their submission."""
+        return sorted(self._awaiting.values(), key=lambda work: (work.quota_priority, work.index))
 
     def read_in(self, table: TableId, region: RegionId) -> bool:
         """Whether an attempt holds something in the region of a workload that reads the table."""
@@ -128,7 +127,7 @@ class ReadersOfTables:
             del self._awaiting[work.index]
             world.without_data -= 1
             self.waits.ends(work.index, now)
-            region = self._bindings.region_for(work)
+            region = self._bindings.region_for(work, now)
             if region is not None:
                 self._intake.bind(work, region)
             self._attempts.queue(work)

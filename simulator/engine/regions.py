@@ -17,6 +17,7 @@ from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
 from domain.plan import EVICTS_NOTHING, Plan
 from domain.rank import Standing
+from domain.reservation import ReservationRule
 from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, bid_rank, decide_lot
 from regional_scheduler.bidding import RegionBidder
@@ -77,9 +78,13 @@ class SimulatedRegions:
         remembers: bool = True,
         beyond_walks: bool = True,
         rule: EvictionRule = DEFAULT_RULE,
+        reservations: ReservationRule | None = None,
     ) -> None:
         """`remembers`: whether refusals are kept at all; `beyond_walks`: whether from one pass to the next."""
         self.members = tuple(SimulatedRegion.of(region, catalog, rule) for region in fleet.regions)
+        if reservations is not None:
+            for member in self.members:
+                member.inventory.reserved.begin_use(reservations.start_up_s)
         self._by_name = sorted(range(len(self.members)), key=lambda position: self.members[position].region)
         self._remembers = remembers
         self.keeps_refusals = remembers and beyond_walks
@@ -179,12 +184,17 @@ class SimulatedRegions:
         """The same for one way to run it."""
         best: Win | None = None
         lot: Lot | None = None
-        for position, refusals, question in self._asked_regions(work, way):
+        for position, refusals, of_its_shape in self._asked_regions(work, way):
             if position not in eligible:
                 continue
             self.lookups += 1
             # Whether the region has no place, as far as the settings let it know.
             known = refusals.refuses if self.keeps_refusals else refusals.is_remembered
+            question = of_its_shape
+            if self.members[position].inventory.reserved.of(work.submitted.workload) is not None:
+                # What others are kept off is no refusal for the one that it is kept for.
+                specification = work.ways[way].workload.specification if work.ways else work.workload.specification
+                question = refusals.question(specification, within_quota=work.within_quota, kept_off=False)
             if known(question, standing):
                 continue
             self.plans += 1

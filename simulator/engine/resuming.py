@@ -151,12 +151,12 @@ class _Resumption:
         world.refused.append(False)
         world.by_name[workload.workload] = work
         if isinstance(entry, RunningAttempt):
-            if self._bindings.keep(work, self._regions[entry.region]):
+            if self._bindings.keep(work, self._regions[entry.region], self._snapshot.taken_s):
                 self._intake.bind(work, self._regions[entry.region])
             if entry.leaving is not None and entry.leaving.cause is EvictionCause.CANCELLED:
-                self._bindings.ended(work)
+                self._bindings.ended(work, self._snapshot.taken_s)
         elif work.eligible:
-            region = self._bindings.region_for(work)
+            region = self._bindings.region_for(work, self._snapshot.taken_s)
             if region is not None:
                 self._intake.bind(work, region)
         if world.columns is not None:

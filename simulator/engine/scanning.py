@@ -28,7 +28,7 @@ class Scanner:
         tenants: Sequence[Tenant],
         names: Sequence[str],
         rule: QueueRule,
-        usage_window_s: float,
+        credit: CreditSettings,
         use: TenantUse,
         service: ServiceHistory,
         *,
@@ -45,14 +45,14 @@ class Scanner:
         self._buckets = buckets.names
         self.columns = WorkloadColumns(names, {name: number for number, name in enumerate(buckets.names)})
         self._ids: tuple[TenantId, ...] = tuple(tenant.tenant for tenant in listed)
-        self._priority = np.array([tenant.priority for tenant in listed], dtype=np.int8)
         self._quota = buckets.quotas(listed)
         self._weight = np.array([tenant.fair_share_weight for tenant in listed], dtype=np.float64)
         self._use = use
+        self._has_lowest_quota = any(tenant.has_lowest_quota for tenant in listed)
         self._service = service
         self._shares_opportunistic = shares_opportunistic
         self._settings = ScanSettings(
-            credit=CreditSettings(usage_window_s=usage_window_s),
+            credit=credit,
             rules=(rule,) * (LOWEST_PRIORITY + 1),
         )
 
@@ -61,13 +61,12 @@ class Scanner:
         pending = self.columns.pending()
         view = ScanView(
             buckets=self._buckets,
-            tenants=TenantColumns(
-                self._ids, self._priority, self._quota, self._weight, *self._use.averages(now), checked=False
-            ),
+            tenants=TenantColumns(self._ids, self._quota, self._weight, *self._use.averages(now), checked=False),
             running=self.columns.running_columns(),
             pending=self.columns.pending_columns(pending),
             settings=self._settings,
             service=self._service,
+            has_lowest_quota=self._has_lowest_quota,
             shares_opportunistic=self._shares_opportunistic,
             checked=False,
         )

@@ -8,9 +8,11 @@ from domain.life_cycle import Happening, State
 from domain.rank import Standing
 from simulator.engine.attempts import Attempts
 from simulator.engine.cell_changes import change_cells
+from simulator.engine.compacting import Compacting
 from simulator.engine.event_queue import Happens
 from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.queues import ScannedQueue
+from simulator.engine.reserving import Reserving
 from simulator.engine.scanning import Scanner
 from simulator.engine.waiting import promote
 from simulator.engine.world import World
@@ -34,6 +36,8 @@ class Scheduling:
         self._has_cells = any(member.inventory.in_cells for member in members)
         """Whether any attempt may lose cells or get cells while it goes on."""
         self._guarded = [member for member in members if member.inventory.has_guarded_mechanisms]
+        self._compacting = Compacting(world, attempts)
+        self._reserving = Reserving(world, queue_pass)
         self.scan_passes = 0
 
     def decide(self, now: float) -> None:
@@ -110,7 +114,10 @@ class Scheduling:
         self._auction_due = False
         self._queue_pass.begin(now)
         self._world.policy.allocation.allocate(self._queue_pass)
+        self._reserving.start_reserved(now)
         self._note_refusals(now)
+        self._reserving.look(now)
+        self._compacting.make_room(now)
         self._tell_failures(now)
 
     def _note_refusals(self, now: float) -> None:

@@ -15,8 +15,15 @@ from pydantic import Field
 from cluster_manager.skew.slowdown import SlowdownStep
 from domain.service_scope import DistributionScope
 from formats.problems import FieldProblem, FormatError, suggestion
-from formats.scheduler_file import EvictionSection, LevelParameters, PlacementSection
+from formats.scheduler_file import (
+    CompactionSection,
+    EvictionSection,
+    LevelParameters,
+    PlacementSection,
+    ReservationsSection,
+)
 from formats.schema import Schema, parse_schema
+from global_scheduler.credit import CreditSettings, FairShare
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -106,6 +113,7 @@ class LoanedSettings(Schema):
 
 _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
     {
+        "compaction": CompactionSection,
         "costs": CostSettings,
         "failures": FailureSettings,
         "eviction": EvictionSection,
@@ -114,10 +122,21 @@ _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
         "levels": LevelParameters,
         "loaned": LoanedSettings,
         "placement": PlacementSettings,
+        "reservations": ReservationsSection,
     }
 )
 _WHOLE_NUMBERS = frozenset(
-    {"racks_per_power_domain", "evictions_per_workload_and_hour", "check_every_events", "gpus_per_gpu"}
+    {
+        "most_gpus",
+        "gangs_at_once",
+        "moves_per_workload_and_hour",
+        "at_most",
+        "least_gpus",
+        "racks_per_power_domain",
+        "evictions_per_workload_and_hour",
+        "check_every_events",
+        "gpus_per_gpu",
+    }
 )
 
 
@@ -132,6 +151,10 @@ class SimulationSettings(Schema):
     eviction: EvictionSection = EvictionSection()
     """What it does not say is as the policy has it."""
     placement: PlacementSettings = PlacementSettings()
+    compaction: CompactionSection = CompactionSection()
+    """Off: waiting gangs find the machines that are idle, or wait."""
+    reservations: ReservationsSection = ReservationsSection()
+    """Off: nothing is kept for gangs that wait."""
     levels: LevelParameters = LevelParameters()
     """Of those policies whose levels have such parameters."""
     ordering: str | None = None
@@ -148,6 +171,8 @@ class SimulationSettings(Schema):
     """Policies that make no scan passes decide at multiples of this, when something has changed; 0: at once."""
     usage_window_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
     """Over which a tenant's use is averaged for its credit."""
+    fair_share: Annotated[FairShare, Field(strict=False)] = CreditSettings().fair_share
+    """What that use is compared with: that of all tenants (as published), or that of the average one."""
     negative_cache: bool = True
     """Whether refusals are remembered (MAST §4.3). False: every question is planned anew. What is decided is the same
     either way, for the memory is exact (docs/decisions/007); what it takes to decide is not."""

@@ -294,7 +294,7 @@ class Simulation:
     def _complete(self, work: SimulatedWorkload) -> None:
         self._attempts.complete(work)
         self.world.ended += 1
-        self._bindings.ended(work)
+        self._bindings.ended(work, self.world.clock.now())
 
     def _vacate(self, work: SimulatedWorkload) -> None:
         gone = work.key

@@ -85,7 +85,7 @@ class ArrivalSubmission:
             world.ended += 1
             return
         if work.eligible:
-            region = self._bindings.region_for(work)
+            region = self._bindings.region_for(work, now)
             if region is not None:
                 self._intake.bind(work, region)
         world.by_name[work.workload.workload] = work

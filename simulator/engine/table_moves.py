@@ -225,7 +225,7 @@ class TableMoves:
             answer = member.bidder.abandons(specification)
             if answer is None or answer.missing_tables:
                 possible.append(PossibleRegion(member.region, waits[member.region]))
-        priority = world.tenants[work.tenant].priority
+        priority = work.quota_priority
         return AwaitingWorkload(work.workload.workload, priority, specification.tables, tuple(possible))
 
     # ------------------------------------------------------------ what is decided

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, new_run
@@ -14,10 +15,12 @@ from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from domain.snapshot import AttemptSoFar
-from domain.workload import Workload, WorkloadSpecification
+from domain.workload import Workload, WorkloadSpecification, least_often
 from regional_scheduler.rounds import Lot
 from simulator.engine.ways_to_run import WayToRun
 
+KeptPlace: TypeAlias = tuple[int, tuple[TaskPlacement, ...]]
+"""A region, by position, and the places in it."""
 NO_REGION = -1
 NO_KEY = AttemptKey(WorkloadId(""), AttemptNumber(0))
 NO_STANDING = Standing(0, 0)
@@ -118,12 +121,14 @@ class SimulatedWorkload:
     """What `attained_gpu_s` has for its attempt already: service is counted at the end as if it had always held `gpus`."""
     gained_s: float = 0.0
     """How much earlier its attempt ends than at the speed of its base tasks."""
-    goes_on_in: tuple[int, tuple[TaskPlacement, ...]] | None = None
+    goes_on_in: KeptPlace | None = None
     """While it migrates: the region, by position, and the places that are kept for its next attempt."""
     row: int = -1
     """Its row in the table of attempts."""
     charges: dict[str, int] = field(default_factory=dict)
     """What it takes of its tenant's quota."""
+    quota_priority: int = 0
+    """At which it is within quota: as it asks, or else its tenant's."""
 
     def __post_init__(self) -> None:
         self.gpus = self.base_gpus
@@ -222,7 +227,14 @@ class SimulatedWorkload:
             spared,
             base_tasks=specification.base_tasks,
             tenant=specification.tenant,
+            saved_s=started_s,
+            checkpoint_interval_s=self.checkpoint_every_s,
         )
+
+    @property
+    def checkpoint_every_s(self) -> float:
+        """After so many seconds of work all its jobs have saved again; 0: not before it stops."""
+        return least_often([job.checkpoint_interval_s for job in self.jobs] or [self.checkpoint_interval_s])
 
     def stops_within_s(self, grace_s: float, reclaim_deadline_s: float) -> float:
         """How long it has to save its work; a machine that is asked back is not waited for beyond the deadline."""

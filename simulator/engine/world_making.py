@@ -16,6 +16,7 @@ from domain.sensitivity import SensitivityProfile
 from domain.snapshot import Snapshot
 from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
+from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import QueueRule
 from global_scheduler.service_history import ServiceHistory
 from simulator.engine.asked_capacity import AskedCapacity
@@ -62,7 +63,7 @@ def make_world(
     service = ServiceHistory(settings.distribution, samples_gpu_s)
     for sample in snapshot.completed_service if snapshot is not None else ():
         service.completed(*sample)
-    one = OneWorkload(policy.ordering, policy.levels, service)
+    one = OneWorkload(policy.ordering, policy.levels, service, scans=policy.scans)
     rule = settings.eviction.rule(policy.eviction)
     world = World(
         fleet=fleet,
@@ -81,6 +82,7 @@ def make_world(
             remembers=settings.negative_cache,
             beyond_walks=settings.negative_cache_outlives_scans,
             rule=rule,
+            reservations=settings.reservations.rule(),
         ),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
@@ -109,7 +111,7 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
         world.tenants,
         names,
         QueueRule(policy.ordering, policy.levels),
-        world.settings.usage_window_s,
+        CreditSettings(usage_window_s=world.settings.usage_window_s, fair_share=world.settings.fair_share),
         world.tenant_use,
         world.service,
         shares_opportunistic=any(c.cells.virtual_clusters for region in world.fleet.regions for c in region.clusters),
@@ -139,6 +141,7 @@ def make_intake(world: World, loans: LoanSchedule | None = None, estimates: Sequ
         ask=tuned_asks(world),
         loaned=_loaned_gpus(world, loans),
         estimates=estimates,
+        reserves=settings.reservations.enabled,
     )
 
 

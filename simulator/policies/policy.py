@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster_manager.tuning.mechanism import TuningMechanism
-from domain.eviction import DEFAULT_RULE, EvictionRule
+from domain.eviction import DEFAULT_RULE, EvictionRule, VictimChoice
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
 from regional_scheduler.adjustment import ElasticPolicy
@@ -14,6 +14,9 @@ from regional_scheduler.reclaiming.policy import ReclaimingPolicy
 from simulator.policies.allocation import AllocationPolicy, FirstThatFits
 from simulator.policies.placement import Consolidated, PlacementPolicy
 from simulator.policies.region_choice import LateBinding, RegionChoice
+
+SPARES_WORK = EvictionRule(victims=VictimChoice.LEAST_WORK_DESTROYED)
+"""As a service evicts where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,18 @@ class RegionChoice(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def load_age_s(self) -> float:
+        """Loads are made known at multiples of this, so that what it is given is up to so old; 0: they are exact."""
+        return 0.0
+
     def bind(self, work: Work, eligible: Sequence[int], loads: RegionLoads, rng: np.random.Generator) -> int | None:
         """One of the `eligible` regions (positions, ascending, at least one), for good; None: late binding."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class LateBinding:
+class LateBinding(RegionChoice):
     """Rule: the auction decides when there is room, and not before (MAST §4.1)."""
 
     name: str = "auction"

@@ -1,7 +1,8 @@
 """I2: base tasks of an attempt start and stop together; an elastic job stays within its bounds.
 
 An attempt starts with one event and ends with one event, so what is left to check is that every placement has
-all base tasks of all jobs, each task once and with what it asked for, and no more tasks than the job may have.
+all base tasks of all jobs, each task once and with what it asked for, and no more tasks than the job may have; and that the
+base tasks of a job are in one cluster, unless it allows several.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from simulator.validation.machines import Claim
 from simulator.validation.record_fields import (
     BadField,
     Record,
+    flag_field,
     optional_number,
     records_field,
     text_field,
@@ -25,13 +27,24 @@ from simulator.validation.report import Findings, Invariant
 class JobDemand:
     """A job as it was submitted. CPUs and memory None: the proportional share."""
 
-    __slots__ = ("cpus", "gpu_model", "gpus", "greatest_tasks", "job", "mebibytes", "millicpus", "tasks")
+    __slots__ = (
+        "across_clusters",
+        "cpus",
+        "gpu_model",
+        "gpus",
+        "greatest_tasks",
+        "job",
+        "mebibytes",
+        "millicpus",
+        "tasks",
+    )
 
     def __init__(self, record: Record) -> None:
         """Reads an entry of `jobs` of a submitted event; raises BadField."""
         self.job = text_field(record, "job")
         self.tasks = whole_field(record, "tasks", 1)
         self.greatest_tasks = max(self.tasks, whole_field(record, "max_tasks"))
+        self.across_clusters = "across_clusters" in record and flag_field(record, "across_clusters")
         self.gpus = whole_field(record, "gpus")
         self.gpu_model = text_field(record, "gpu_model")
         self.cpus = optional_number(record, "cpus")
@@ -70,6 +83,7 @@ class Gangs:
             tasks[claim.job].add(claim.task)
             self._check_task(job, claim, as_asked=as_asked)
         for name, job in jobs.items():
+            self._check_clusters(job, claims)
             placed = tasks[name]
             base = sum(task < job.tasks for task in placed)
             if base < job.tasks:
@@ -83,6 +97,16 @@ class Gangs:
                     f"job {name} may have at most {job.greatest_tasks} tasks (0 to {job.greatest_tasks - 1}), but the"
                     f" placement has {len(placed)}, the last of which is task {max(placed)}"
                 )
+
+    def _check_clusters(self, job: JobDemand, claims: Sequence[Claim]) -> None:
+        if job.across_clusters:
+            return
+        clusters = sorted({one.machine.cluster for one in claims if one.job == job.job and one.task < job.tasks})
+        if len(clusters) > 1:
+            self._add(
+                f"the base tasks of job {job.job} are in clusters {', '.join(clusters)}, but it did not ask for"
+                " across_clusters"
+            )
 
     def _check_task(self, job: JobDemand, claim: Claim, *, as_asked: bool) -> None:
         if len(claim.gpus) != job.gpus:

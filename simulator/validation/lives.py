@@ -105,6 +105,7 @@ class WorkloadLife:
     """A workload that has been submitted and has not ended."""
 
     __slots__ = (
+        "asked_priority",
         "attempt",
         "attempts",
         "cancelling",
@@ -130,6 +131,7 @@ class WorkloadLife:
         tables: Sequence[tuple[str, bool, int | None]],
         regions: Sequence[str],
         charge: Charge,
+        asked_priority: int | None = None,
     ) -> None:
         self.name = name
         self.tenant = tenant
@@ -139,6 +141,8 @@ class WorkloadLife:
         self.tables = tables
         self.regions = regions
         self.charge = charge
+        self.asked_priority = asked_priority
+        """None: that of its tenant."""
         """What it uses of its tenant's quota while an attempt of it is within quota."""
         self.emulated = False
         self.model = ""

@@ -16,6 +16,7 @@ from simulator.validation.eviction_bounds import EvictionBounds
 from simulator.validation.evictions import Evictions, uses_cells_of_newcomer
 from simulator.validation.gangs import Gangs, read_jobs
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
+from simulator.validation.lost_clusters import LostClusters
 from simulator.validation.machines import Machines
 from simulator.validation.needless_victims import NeedlessVictims
 from simulator.validation.progress import ProgressCheck
@@ -34,6 +35,7 @@ from simulator.validation.record_fields import (
 )
 from simulator.validation.regions import Regions
 from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, ValidationReport
+from simulator.validation.reservations import Reservations
 from simulator.validation.sharing_safety import SharingSafety, reason_of_wait
 from simulator.validation.tuned_speeds import TunedSpeeds
 
@@ -64,6 +66,7 @@ class LogChecker:
         self._progress = ProgressCheck(self._findings)
         self._tuned_speeds = TunedSpeeds(profiles, self._findings)
         self._sharing = SharingSafety(fleet, self._machines, self._findings)
+        self._lost_clusters = LostClusters(fleet, self._machines, self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
         self._handlers: MappingProxyType[str, Callable[[Record, float], None]] = MappingProxyType(
@@ -91,6 +94,8 @@ class LogChecker:
                 EventKind.MACHINE_UP.value: self._machine_up,
                 EventKind.MACHINE_DRAINING.value: self._machine_draining,
                 EventKind.MACHINE_MOVED.value: self._machine_moved,
+                **self._lost_clusters.handlers,
+                **Reservations(fleet, self._lives, self._findings).handlers,
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.LOAN_SHORT.value: self._loan_short,
@@ -155,6 +160,7 @@ class LogChecker:
                 Invariant.I7: self._tuned_speeds.checks,
                 Invariant.I8: self._lives.checks,
                 Invariant.I9: self._progress.checks,
+                Invariant.I13: self._lost_clusters.checks,
                 Invariant.I15: self._bounds.checks + self._needless.checks,
             },
             violations=sum(counts.values()),
@@ -176,9 +182,10 @@ class LogChecker:
             raise BadField("is emulated, but has no work_s")
         before = whole_field(record, "attempts") if "attempts" in record else 0
         kept = optional_number(record, "checkpoint_progress") or 0.0
+        asked = whole_field(record, "asked_priority") if "asked_priority" in record else None
         if self._lives.may_submit(name):
-            charge = self._quotas.charge_of(tenant, jobs.values())
-            life = WorkloadLife(name, tenant, jobs, tables, regions, charge)
+            charge = self._quotas.charge_of(tenant, jobs.values(), asked)
+            life = WorkloadLife(name, tenant, jobs, tables, regions, charge, asked)
             life.emulated, life.work_s = emulated, work_s
             life.model = optional_text(record, "model") or ""
             life.attempts, life.kept = before, kept
@@ -192,7 +199,7 @@ class LogChecker:
             raise BadField("has no credit, which must be a number")
         life = self._lives.of_record(record)
         if life is not None:
-            self._quotas.check_standing(life.tenant, priority, within_quota=within_quota)
+            self._quotas.check_standing(life.tenant, priority, life.asked_priority, within_quota=within_quota)
             self._sharing.ranked(life.name, within_quota=within_quota)
 
     def _promoted(self, record: Record, _t_s: float) -> None:
@@ -251,6 +258,7 @@ class LogChecker:
         uses_cells = guaranteed and attempt.virtual_cluster is not None
         victims = self._evictions.dispatched(life.name, standing, region, evicts, uses_cells=uses_cells)
         self._sharing.dispatched(life, attempt)
+        self._lost_clusters.dispatched(attempt.name, planned)
         self._bounds.dispatched(attempt, victims)
         self._needless.dispatched(life.name, attempt, victims, migrates=migrates)
         self._classify(life, attempt, standing, within_quota=within_quota)
@@ -461,11 +469,11 @@ class LogChecker:
     def _classify(self, life: WorkloadLife, attempt: AttemptLife, standing: Standing, *, within_quota: bool) -> None:
         """The attempt stands there from now on, and is charged to the quota or not."""
         if within_quota and not attempt.within_quota:
-            self._quotas.use(life.tenant, life.charge)
+            self._quotas.use(life.tenant, life.charge, life.asked_priority)
         elif attempt.within_quota and not within_quota:
             self._quotas.give_back(life.tenant, life.charge)
         if (standing, within_quota) != (attempt.standing, attempt.within_quota):
-            self._quotas.check_standing(life.tenant, standing[0], within_quota=within_quota)
+            self._quotas.check_standing(life.tenant, standing[0], life.asked_priority, within_quota=within_quota)
         attempt.standing, attempt.within_quota = standing, within_quota
 
     def _release(self, life: WorkloadLife, attempt: AttemptLife) -> None:

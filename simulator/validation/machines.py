@@ -31,6 +31,7 @@ class MachineUse:
         "gpu_holders",
         "gpu_model",
         "gpus",
+        "in_lost_cluster",
         "last_down_line",
         "last_draining_line",
         "lost",
@@ -61,6 +62,7 @@ class MachineUse:
         """Attempts that ran on it when it went down and have not ended yet."""
         self.state = MachineState.UP
         """As far as the log says: not that a machine on loan was asked back."""
+        self.in_lost_cluster = False
         self.last_down_line = 0
         self.last_draining_line = 0
 
@@ -92,7 +94,9 @@ class Machines:
     def takes_work(self, name: str) -> bool:
         """Whether new work may go to the machine of that name."""
         machine = self._machines[name]
-        return not machine.lost and machine.state not in _UNUSABLE and machine.state is not MachineState.DRAINING
+        if machine.lost or machine.in_lost_cluster:
+            return False
+        return machine.state not in _UNUSABLE and machine.state is not MachineState.DRAINING
 
     def read_placement(self, placement: Sequence[Record], region: str) -> list[Claim]:
         """The claims of a placement; what no machine could give is reported and left out. Raises BadField."""
@@ -182,6 +186,25 @@ class Machines:
         if machine is None:
             return False
         return not machine.state.takes_work or max(machine.last_down_line, machine.last_draining_line) > since_line
+
+    def lose_cluster(self, cluster: str) -> None:
+        """All machines of the cluster are lost with what runs on them; their own states stay what they are."""
+        for machine in self._of_cluster(cluster):
+            machine.in_lost_cluster = True
+            machine.last_down_line = self._findings.line
+            machine.lost.update(dict.fromkeys(machine.running))
+
+    def find_cluster(self, cluster: str) -> None:
+        """The cluster is back."""
+        for machine in self._of_cluster(cluster):
+            machine.in_lost_cluster = False
+
+    def attempts_in(self, cluster: str) -> list[str]:
+        """The attempts that hold anything there, sorted."""
+        return sorted({attempt for machine in self._of_cluster(cluster) for attempt in machine.running})
+
+    def _of_cluster(self, cluster: str) -> list[MachineUse]:
+        return [machine for machine in self._machines.values() if machine.cluster == cluster]
 
     def change_cluster(self, record: Record) -> None:
         """Takes note of machine_moved: only a drained machine moves, on which nothing is held. Raises BadField."""

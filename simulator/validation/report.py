@@ -26,6 +26,7 @@ class Invariant(StrEnum):
     I7 = "I7"
     I8 = "I8"
     I9 = "I9"
+    I13 = "I13"
     I15 = "I15"
 
 
@@ -41,6 +42,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
         Invariant.I7: "no job is slower than with its proportional share of CPUs and memory",
         Invariant.I8: "every workload ends exactly once, attempts never overlap",
         Invariant.I9: "progress is never invented",
+        Invariant.I13: "nothing is begun in a lost cluster, and nothing left in one that is back",
         Invariant.I15: "evictions stay within their bounds, and none of them is needless",
     }
 )

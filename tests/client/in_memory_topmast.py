@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import grpc
@@ -59,6 +59,7 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         self.log: dict[str, list[cluster_manager_pb2.ReadLogsResponse]] = {}
         self.log_ended: set[tuple[str, int]] = set()
         self.cluster_addresses: dict[str, str] = {}
+        self.reservations: list[global_scheduler_pb2.Reservation] = []
         self.calls: Counter[str] = Counter()
         self.failures: dict[str, list[tuple[grpc.StatusCode, str, tuple[Message, ...]] | None]] = {}
         """How the next calls of a method go: None is well."""
@@ -105,6 +106,25 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         )
         found.region = region
         self.move(workload, workload_pb2.WORKLOAD_STATE_RUNNING)
+
+    def keep(self, workload: str, machines: Sequence[str], region: str = "eu") -> None:
+        """Machines are kept for the workload."""
+        specification = self.workloads[workload].specification
+        self.reservations.append(
+            global_scheduler_pb2.Reservation(
+                workload=workload,
+                name=specification.name,
+                tenant=specification.tenant,
+                region=region,
+                clusters=[f"{region}-1"],
+                machines=machines,
+                gpus=16,
+                priority=3,
+                made_s=1_100.0,
+                expected_start_s=4_700.0,
+                expires_s=6_500.0,
+            )
+        )
 
     def print_line(self, cluster: str, text: str, job: str = "main", attempt: int = 1) -> None:
         self.log.setdefault(cluster, []).append(
@@ -293,6 +313,7 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
             queued=len(queued),
             scan_pass=7,
             scan_pass_s=1_100.0,
+            reservations=[one for one in self.reservations if request.tenant in ("", one.tenant)],
         )
 
     async def ApplyFleet(
@@ -362,6 +383,13 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         await self.begin("ApplyTenants", context)
         self.tenants = request
         return global_scheduler_pb2.ApplyTenantsResponse(tenants=len(request.tenants))
+
+    async def DeclareLost(
+        self, request: global_scheduler_pb2.DeclareLostRequest, context: Context
+    ) -> global_scheduler_pb2.DeclareLostResponse:
+        await self.begin("DeclareLost", context)
+        ended = {"east": ["w1#1", "w2#3"], "west": ["w3#2"]}.get(request.region, [])
+        return global_scheduler_pb2.DeclareLostResponse(clusters=["east-a"] if ended else [], attempts=ended)
 
     async def GetStatus(
         self, _request: global_scheduler_pb2.GetStatusRequest, context: Context

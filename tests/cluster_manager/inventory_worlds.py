@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -111,17 +111,7 @@ def standings() -> st.SearchStrategy[Standing]:
 
 def workload_of(name: str, *jobs_: JobSpecification) -> Workload:
     """A workload of these jobs, which get distinct names."""
-    named = tuple(
-        JobSpecification(
-            JobName(f"job-{number}"),
-            job.tasks,
-            job.resources,
-            job.entry_point,
-            consolidate=job.consolidate,
-            fills_fragments=job.fills_fragments,
-        )
-        for number, job in enumerate(jobs_)
-    )
+    named = tuple(replace(job, name=JobName(f"job-{number}")) for number, job in enumerate(jobs_))
     return Workload(WorkloadId(name), WorkloadSpecification(name, TenantId("tenant"), named), 0.0)
 
 

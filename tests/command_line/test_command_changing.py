@@ -146,6 +146,7 @@ def test_run_submits_a_workload_with_one_job(server: LoopbackServer, topmast: To
     assert (job.tasks, job.max_tasks, job.consolidate, job.profile.skew) == (2, 4, True, 0.7)
     assert (job.resources.gpus, job.resources.cpus, job.resources.memory_gib) == (8, 12.5, 100.0)
     assert dict(job.environment) == {"SEED": "1=2", "NO_COLOR": "1"}
+    assert not job.across_clusters
     assert [(table.table, table.fresh) for table in sent.tables] == [("clicks", False), ("users", True)]
     assert (dict(sent.labels), sent.retry.max_retries, sent.stop_grace_s) == ({"team": "x"}, 2, 5.0)
 
@@ -161,6 +162,11 @@ def test_run_says_how_close_together_tasks_are_to_be(server: LoopbackServer, top
     both = topmast("run", "--tenant", "vision", "--within", "rack", "--prefer-within", "machine", *job)
     assert both.exit_code == 2
     assert "not both" in both.stderr
+
+
+def test_run_says_that_tasks_may_be_in_several_clusters(server: LoopbackServer, topmast: Topmast) -> None:
+    topmast("run", "--tenant", "vision", "--gpus", "8", "--tasks", "9", "--across-clusters", "--python", "jobs:train")
+    assert server.topmast.workloads["w1"].specification.jobs[0].across_clusters
 
 
 def test_run_needs_no_dashes_before_the_program(server: LoopbackServer, topmast: Topmast) -> None:
@@ -181,6 +187,7 @@ def test_run_takes_other_entry_points(server: LoopbackServer, topmast: Topmast) 
     ("arguments", "sentence"),
     [
         ((), "say what to run"),
+        (("--emulate-s", "0"), "is 0; work takes more than 0 seconds"),
         (("--python", "a:b", "--", "python"), "only one of them"),
         (("--env", "NOT_SET_ANYWHERE", "--", "python"), "does not read NAME=VALUE; it is not set here"),
         (("--label", "x", "--", "python"), "'x' does not read NAME=VALUE"),
@@ -236,6 +243,14 @@ def test_apply_takes_both_from_one_stream(topmast: Topmast) -> None:
         "fleet": {"regions": 1, "clusters": 1, "machines": 2, "gpus": 16},
         "tenants": 2,
     }
+
+
+def test_apply_takes_quotas_by_priority_as_the_documents_write_them(server: LoopbackServer, topmast: Topmast) -> None:
+    tenants = "tenants:\n  - tenant: ads\n    priority: 1\n    quota: {gpus: 3}\n    quotas:\n      2: {gpus: 8}\n"
+    applied = topmast("apply", "-f", "-", standard_input=tenants)
+    assert applied.exit_code == 0, applied.stderr
+    [ads] = server.topmast.tenants.tenants
+    assert {priority: dict(quota.gpu_quota) for priority, quota in ads.further_quotas.items()} == {2: {"any": 8}}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,17 @@ def test_queue_shows_the_order_and_how_many(topmast: Topmast) -> None:
     assert as_json["entries"][0]["position"]["rank"] == 2
 
 
+def test_queue_shows_for_whom_machines_are_kept(server: LoopbackServer, topmast: Topmast) -> None:
+    server.do(lambda: server.topmast.keep("w2", ["eu-1-m1", "eu-1-m2"]))
+    _, _, empty, head, kept = topmast("queue", "--limit", "1").stdout.splitlines()
+    assert (empty, head.split()[-4:]) == ("", ["KEPT", "SINCE", "EXPECTED", "START"])
+    assert kept.split()[:8] == ["w2", "[bold]ranker", "ads", "3", "16", "eu", "eu-1", "2"]
+    assert kept.split()[8:] == ["1970-01-01", "00:18:20", "1970-01-01", "01:18:20"]
+    (as_json,) = json.loads(topmast("queue", "--json").stdout)["reservations"]
+    assert (as_json["machines"], as_json["expected_start_s"]) == (["eu-1-m1", "eu-1-m2"], 4_700.0)
+    assert "KEPT" not in topmast("queue", "--tenant", "vision").stdout
+
+
 def test_status_shows_tiers_regions_and_workloads(topmast: Topmast) -> None:
     result = topmast("status")
     assert result.exit_code == 0

@@ -89,8 +89,11 @@ def test_up_says_which_files_it_leaves_alone_when_it_is_up_already(tmp_path: Pat
     tenants, settings = tmp_path / "tenants.yaml", tmp_path / "scheduler.yaml"
     tenants.write_text("tenants:\n  - {tenant: ads, priority: 1}\n")
     settings.write_text("scan: {period_real_s: 1}\n")
-    left = topmast("up", "--home", str(tmp_path), "--tenants", str(tenants), "--config", str(settings))
+    left = topmast(
+        "up", "--home", str(tmp_path), "--tenants", str(tenants), "--config", str(settings), "--clock-speed", "20"
+    )
     assert left.exit_code == 0, left.stderr
+    assert "--clock-speed was not taken over" in left.stderr
     assert "were not applied: topmast apply -f FILE" in left.stderr
     assert "scheduler.yaml was not taken over" in left.stderr
 

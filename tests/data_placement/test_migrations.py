@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_placement.links import Links
+from data_placement.migrations.bandwidth import share_out, transfers_of
 from data_placement.migrations.decision import BeginCopy, BeginDeletion, GiveUp, Keep, Surroundings, Wait, decide
 from data_placement.migrations.life_cycle import (
     TRANSITIONS,
@@ -285,6 +286,26 @@ def test_urgent_copies_begin_first_and_the_quota_of_the_day_holds() -> None:
     assert [step.migration.number for step in steps] == [3, 2, 1]
     assert [type(step) for step in steps] == [BeginCopy, BeginCopy, Wait]
     assert steps[2].reason == "waits for tomorrow: 0 bytes may still be copied today"  # type: ignore[union-attr]  # it waits
+
+
+def test_five_hundred_tables_over_one_link_all_arrive_the_urgent_ones_first_within_its_bandwidth() -> None:
+    count, link = 500, 100.0
+    names = [f"t{place:03d}" for place in range(count)]
+    there = world(*(table(name, 10, A) for name in names), links=Links({(A, B): link}, 0.0), capacity={B: 10.0 * count})
+    for place, name in enumerate(names):
+        there.enqueue(copy(place + 1, name, B, deadline_s=50.0, priority=place % 3))
+    begun: list[int] = []
+    while any(migration.state is MigrationState.PLANNED for migration in there.migrations.values()):
+        begun += [step.migration.priority for step in there.look() if isinstance(step, BeginCopy)]
+        under_way = [each for each in there.migrations.values() if each.state is MigrationState.COPYING]
+        assert 0 < len(under_way) <= count // 10
+        assert sum(share_out(transfers_of(under_way), there.links).values()) == pytest.approx(link)
+        for migration in under_way:
+            there.progress(migration.number, fails=False)
+            there.progress(migration.number, fails=False)
+    assert begun == sorted(begun)
+    assert len(begun) == count
+    assert all(B in each.regions for each in there.tables.values())
 
 
 def test_no_link_is_a_sentence() -> None:

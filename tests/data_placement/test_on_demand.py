@@ -18,6 +18,7 @@ from data_placement.migrations.life_cycle import MigrationState
 from data_placement.migrations.migration import Migration
 from data_placement.on_demand import (
     AwaitingWorkload,
+    Choice,
     Chosen,
     DataSurroundings,
     NotChosen,
@@ -96,6 +97,29 @@ def test_one_copy_serves_all_that_wait_for_it() -> None:
     assert second.tables == (TableId("t"),)
     assert not second.copies
     assert wanted_by([first, second]) == {("t", C)}
+
+
+def test_ten_thousand_that_wait_for_one_table_get_one_copy_and_cost_no_more_each_than_a_few() -> None:
+    """The route is searched once for each region, and what is asked of the catalog grows with their number alone."""
+    asked: list[TableId] = []
+    there = around()
+
+    def counted(table: TableId) -> Table | None:
+        asked.append(table)
+        return there.table(table)
+
+    def choices_of(count: int) -> list[Choice]:
+        asked.clear()
+        waiting = [awaiting(f"w{place:05d}", "t", waits={"b": 0.0, "c": 0.0}) for place in range(count)]
+        return choose_copies(waiting, replace(there, table=counted))
+
+    few, asked_by_few = choices_of(10), len(asked)
+    many, asked_by_many = choices_of(10_000), len(asked)
+    for choices in (few, many):
+        assert all(isinstance(choice, Chosen) and choice.region == C for choice in choices)
+        assert sum(len(choice.copies) for choice in choices if isinstance(choice, Chosen)) == 1
+        assert wanted_by(choices) == {("t", C)}
+    assert asked_by_many == 1_000 * asked_by_few
 
 
 def test_a_choice_stays_once_its_copies_are_under_way() -> None:

@@ -59,6 +59,16 @@ def test_hill_climbing_and_the_search_are_near_the_proved_best(seed: int) -> Non
     assert total_cost(state_of(problem, LateAcceptance().solve(task).home)) <= 1.005 * bound
 
 
+def test_the_search_forces_what_neither_chains_nor_random_steps_reach() -> None:
+    """HiGHS finds 6.43197 within a minute. There 41 tables are elsewhere, and what is next to it costs more or is not legal."""
+    warehouse = generate_warehouse(80, 4, np.random.default_rng(5))
+    problem = problem_of(warehouse, replace(V2, home_training_share=0.0))
+    task = PlacementTask(problem, start_of(warehouse), np.random.default_rng(1))
+    found = state_of(problem, QUICK_SEARCH.solve(task).home)
+    assert total_cost(found) <= 1.005 * 6.431967
+    assert no_worse(problem, state_of(problem, warehouse.tables.home), found)
+
+
 def legal_best(problem: PlacementProblem, before: PlacementState, regions: int, tables: int) -> float:
     """The lowest cost of any assignment that makes no limit worse than before."""
     states = (state_of(problem, np.array(home, np.int32)) for home in itertools.product(range(regions), repeat=tables))

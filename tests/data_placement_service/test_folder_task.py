@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from services.data_placement.folder_task import FolderRequest, run_folder_task
 asyncio.run(run_folder_task(TypeAdapter(FolderRequest).validate_json(sys.argv[1])))
 """
-_PATIENCE_REAL_S = 60.0
+_PATIENCE_REAL_S = 240.0
 
 
 def _write(folder: Path) -> None:

@@ -41,6 +41,9 @@ def _fleet(regions: int) -> Fleet:
     )
 
 
+_EMULATED = Configuration(data=DataSettings(emulated=True))
+
+
 async def _plan(client: AsyncClient, choices: PlacementChoices | None = None) -> PlacementPlan:
     result = None
     async for progress in client.data.make_plan(choices):
@@ -55,7 +58,7 @@ def test_a_warehouse_is_imported_planned_applied_and_exported(database_url: str,
 
     async def scenario() -> None:
         async with (
-            run_in_process(database_url, _fleet(3), (), tmp_path) as service,
+            run_in_process(database_url, _fleet(3), (), tmp_path, configuration=_EMULATED) as service,
             AsyncClient(service.address) as client,
         ):
             data = client.data
@@ -137,7 +140,13 @@ def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_pa
                 "the plan's settings: spare_gpu_shares[0].region: there is no region mars; known: region00, region01"
             )
             assert (await data.plan()).plan == ready.plan < failed.plan, "what cannot be made takes no plan's place"
-            assert (await data.apply_plan()).plan == ready.plan
+            nothing_moves = (
+                f"plan {ready.plan} would move nothing: scheduler.yaml says neither where regions store tables"
+                r" \(data.regions\) nor that copies are emulated \(data.emulated: true\)"
+            )
+            with pytest.raises(TopmastError, match=nothing_moves):
+                await data.apply_plan()
+            assert (await data.plan()).state == "ready"
             with pytest.raises(TopmastError, match=f"plan {failed.plan} could not be made"):
                 await data.apply_plan(failed.plan)
             with pytest.raises(TopmastError, match=r"links\[0\].bytes_per_day"):
@@ -151,7 +160,7 @@ def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_pa
 
 def test_a_plan_is_made_each_day_and_applied_by_itself_where_that_is_set(database_url: str, tmp_path: Path) -> None:
     write_warehouse(tmp_path / "in", generate_warehouse(60, 3, np.random.default_rng(1)))
-    configuration = Configuration(data=DataSettings(daily_at="02:30", apply="automatic"))
+    configuration = Configuration(data=DataSettings(daily_at="02:30", apply="automatic", emulated=True))
 
     async def scenario() -> PlacementPlan:
         running = run_in_process(

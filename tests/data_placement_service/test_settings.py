@@ -55,6 +55,7 @@ def test_a_time_without_quotes_is_read_as_it_was_meant() -> None:
         ("data: {preset: v9}", "data.preset"),
         ("data: {time_limit_s: -1}", "data.time_limit_s"),
         ("data: {apply: maybe}", "data.apply"),
+        ("data: {apply: automatic}", "data: apply: automatic would move nothing; name the storage of regions"),
         ("data: {home_training_share: 2}", "data.home_training_share"),
         ("data: {history_days: 0}", "data.history_days"),
         ("data: {quota: 5}", "data.quota"),

@@ -33,7 +33,7 @@ ADS = TenantId("ads")
 VISION = TenantId("vision")
 A100 = GpuModel("A100")
 
-FORGET_WORKLOADS = "DELETE FROM workloads; DELETE FROM jobs; DELETE FROM queue_entries"
+FORGET_WORKLOADS = "DELETE FROM workloads; DELETE FROM jobs; DELETE FROM queue_entries; DELETE FROM auction_refusals; DELETE FROM auction_walks"
 """Between the examples of a property, which share a database."""
 
 TENANTS = (

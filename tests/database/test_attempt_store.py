@@ -10,7 +10,7 @@ from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
-from services.database import attempt_store
+from services.database import attempt_store, workload_reader
 from services.database.attempt_store import AttemptProgress, RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -143,6 +143,8 @@ def test_never_does_progress_go_back(database_url: str) -> None:
         await attempt_store.record_progress(connection, [AttemptProgress(FIRST, 70.0, 50.0, 3.0)])
         (loaded,) = await attempt_store.load_live(connection, EAST)
         assert (loaded.progress, loaded.checkpoint_progress) == (80.0, 60.0)
-        assert (await workload_row(connection))[2:4] == (80.0, 60.0)
+        shown = await workload_reader.get(connection, W1)
+        assert shown is not None
+        assert (shown.progress, shown.checkpoint_progress, shown.throughput) == (80.0, 60.0, 3.0)
 
     in_one_transaction(database_url, story)

@@ -15,7 +15,7 @@ from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable, RepeatTransaction
 from services.database.server_processes import read_postmaster_id
 from tests.conftest_postgres import SessionServer
-from tests.database.failing_proxy import failing_proxy
+from tests.database.proxies import failing_proxy
 from tests.database.small_world import submission, submit, until_somebody_waits
 
 

@@ -11,7 +11,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from tests.database.small_world import ADS, TENANTS, VISION
 
-_LIMITS = {tenant.tenant: quota_limits(tenant.quota) for tenant in TENANTS}
+_LIMITS = {tenant.tenant: quota_limits(tenant) for tenant in TENANTS}
 
 Charges = tuple[TenantId, dict[str, int]]
 

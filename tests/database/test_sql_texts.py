@@ -17,6 +17,7 @@ _HOT_STORES = ("attempt_store", "auction_store", "queue_store", "workload_store"
 _WITHOUT_TEXTS = {
     "core_statements.py": "executes statements of SQLAlchemy Core",
     "large_results.py": "executes statements of SQLAlchemy Core",
+    "pipeline.py": "begins and ends transactions",
     "watcher.py": "listens to channels",
     "migrations_runner.py": "runs migrations on a connection of SQLAlchemy",
 }
@@ -114,4 +115,4 @@ def test_parameters_are_numbered_once_per_name() -> None:
     assert prepared("COPY (SELECT job FROM jobs WHERE gpus > %(least)s) TO STDOUT (FORMAT csv)") == (
         "SELECT job FROM jobs WHERE gpus > $1"
     )
-    assert prepared("TRUNCATE jobs, bids") == prepared("ANALYZE jobs, bids") == "SELECT FROM jobs, bids"
+    assert prepared("TRUNCATE jobs, awards") == prepared("ANALYZE jobs, awards") == "SELECT FROM jobs, awards"

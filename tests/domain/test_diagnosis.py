@@ -33,6 +33,7 @@ REASONS = {
     Reason.NO_ROOM_TOGETHER: "no_room_together",
     Reason.KNOWN_TO_FAIL: "known_to_fail",
     Reason.NO_ROOM: "no_room",
+    Reason.HELD_FOR_OTHERS: "held_for_others",
     Reason.NO_ANSWER: "no_answer",
 }
 

@@ -22,8 +22,9 @@ def ray_address() -> Iterator[str]:
     import ray
 
     from services.execution.runner_pool import NAMESPACE, TASK_SLOTS, machine_resource
+    from services.runtime.local_ray import start_local_ray
 
-    ray.init(
+    start_local_ray(
         num_cpus=2,
         resources={machine_resource(machine): TASK_SLOTS for machine in MACHINES},
         include_dashboard=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,19 +18,26 @@ from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
 from tests.execution.conftest import MACHINES, cluster_of
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def make_executor(home: Path, *, reservation_timeout_s: float = 60.0, failure_grace_s: float = 2.0) -> RayExecutor:
+def make_executor(
+    home: Path,
+    *,
+    reservation_timeout_s: float = 60.0,
+    failure_grace_s: float = 2.0,
+    allowed_s: Callable[[], float] = lambda: math.inf,
+) -> RayExecutor:
     """The executor of a cluster of its own for each home."""
     configuration = RayExecutorConfiguration(
         home=home,
         working_directory=REPOSITORY,
         reservation_timeout_s=reservation_timeout_s,
         failure_grace_s=failure_grace_s,
+        allow_interval_s=0.2,
     )
-    return RayExecutor(cluster_of(home), MACHINES, SystemClock(), configuration)
+    return RayExecutor(cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 
 
 class Watched:

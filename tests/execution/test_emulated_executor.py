@@ -116,3 +116,28 @@ def test_a_compressed_clock_says_how_long_to_wait_for_it() -> None:
     clock = CompressedClock(origin_real_s=time.time() - 2.0, origin_s=500.0, speed=100.0)
     assert 700.0 <= clock.now() < 1_000.0
     assert clock.real_seconds(50.0) == 0.5
+
+
+def test_all_machines_of_an_emulated_cluster_are_reported_and_new_ones_when_they_come() -> None:
+    one, two, three = (MachineId(name) for name in ("m1", "m2", "m3"))
+
+    async def scenario() -> None:
+        executor = EmulatedExecutor(fast_clock(), [one, two])
+        executor.set_machine(two, up=False, reason="it burns")
+        assert executor.machines() == (MachineStatus(one, up=True), MachineStatus(two, up=False, reason="it burns"))
+        with executor.subscribe() as subscription:
+            await executor.set_machines([two, three])
+            assert subscription.take() == (MachineStatus(three, up=True),)
+        assert executor.machines() == (MachineStatus(two, up=False, reason="it burns"), MachineStatus(three, up=True))
+
+    asyncio.run(scenario())
+
+
+def test_one_that_stands_beside_another_executor_reports_only_what_it_lost() -> None:
+    async def scenario() -> None:
+        executor = EmulatedExecutor(fast_clock())
+        with executor.subscribe() as subscription:
+            await executor.set_machines([MachineId("m1")])
+            assert subscription.take() == executor.machines() == ()
+
+    asyncio.run(scenario())

@@ -44,6 +44,13 @@ def outcome(*ends: TaskEnd, all_work_done: bool = True) -> GangOutcome:
     [
         ((end(0), end(0, task=1)), AttemptPhase.COMPLETED, ""),
         ((), AttemptPhase.COMPLETED, ""),
+        (
+            (end(-9, StopCause.NO_LEASE), end(1, task=1)),
+            AttemptPhase.LOST,
+            "task 0 of job train on machine m0 stopped itself: no lease of its cluster allowed it to run on",
+        ),
+        # It had come to its end before it had to.
+        ((end(0, StopCause.NO_LEASE, early=False),), AttemptPhase.COMPLETED, ""),
         ((end(3), end(-15, GANG, task=1)), AttemptPhase.FAILED, "task 0 of job train on machine m0: exit code 3"),
         (
             (end(1, at_s=9.0), end(2, task=1, at_s=8.0)),
@@ -73,6 +80,8 @@ def outcome(*ends: TaskEnd, all_work_done: bool = True) -> GangOutcome:
     ids=[
         "all well",
         "nothing to run",
+        "stopped itself without a lease",
+        "done before its lease was over",
         "one failed",
         "the first failure is to blame",
         "a signal",

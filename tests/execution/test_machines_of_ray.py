@@ -7,11 +7,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+import ray
 
 from domain.identifiers import ClusterId, MachineId
 from domain.placement import AttemptKey
 from services.clock import SystemClock
-from services.execution import ray_executor
+from services.execution import ray_executor, runner_pool
 from services.execution.executor import MachineStatus
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
@@ -61,6 +62,55 @@ def test_of_machines_of_which_ray_has_not_said_anything_nothing_is_told(
         await executor.close()
 
     asyncio.run(scenario())
+
+
+def test_a_ray_that_does_not_answer_the_first_question_keeps_nothing_else_from_being_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SilentRay(ScriptedRay):
+        """Answers as soon as it is let."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.may_answer = asyncio.Event()
+
+        async def offered_machines(self) -> OfferedMachines | None:
+            await self.may_answer.wait()
+            return self.offered
+
+    pool = SilentRay()
+    pool.offered = OfferedMachines(frozenset({M0}))
+    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
+    configuration = RayExecutorConfiguration(tmp_path, tmp_path, machine_interval_s=3600.0, first_look_s=0.01)
+
+    async def scenario() -> None:
+        executor = RayExecutor(ClusterId("c"), [M0], SystemClock(), configuration)
+        async with asyncio.timeout(30.0):
+            await executor.start("127.0.0.1:1")
+            assert executor.machines() == ()
+            changes = executor.subscribe()
+            pool.may_answer.set()
+            assert await changes.next() == (MachineStatus(M0, True),)
+        await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_ray_that_names_no_living_node_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = {"Alive": False, "Resources": {machine_resource(M0): 1.0}}
+    for nodes in ([], [dead]):
+        monkeypatch.setattr(ray, "nodes", lambda nodes=nodes: nodes)
+        assert asyncio.run(_asked()) is None
+    monkeypatch.setattr(ray, "nodes", lambda: [dead, {"Alive": True, "Resources": {}}])
+    assert asyncio.run(_asked()) == OfferedMachines()
+
+
+async def _asked() -> OfferedMachines | None:
+    pool = runner_pool.RunnerPool(ClusterId("c"))
+    try:
+        return await pool.offered_machines()
+    finally:
+        pool.close()
 
 
 def test_a_node_for_every_machine_offers_those_that_are_added_later_unless_one_has_a_node_of_its_own(

@@ -1,6 +1,7 @@
 """Attempts as real processes on a local Ray with emulated machines."""
 
 import asyncio
+import math
 import os
 import signal
 from dataclasses import replace
@@ -143,6 +144,23 @@ def test_a_runner_that_is_killed_takes_its_process_along_and_the_attempt_is_lost
             return lost.reason
 
     assert asyncio.run(scenario()).startswith("task 0 of job train on machine m0 was lost")
+
+
+def test_a_task_that_is_not_allowed_to_run_on_stops_itself_and_the_attempt_is_lost(home: Path) -> None:
+    held_until_s = math.inf
+
+    async def scenario() -> str:
+        nonlocal held_until_s
+        loop = asyncio.get_running_loop()
+        async with running(make_executor(home, allowed_s=lambda: min(8.0, held_until_s - loop.time()))) as watched:
+            await watched.executor.execute(order(shell(SLEEP.format(mark="5555"), tasks=2)))
+            await watched.phase(key(), AttemptPhase.RUNNING)
+            held_until_s = loop.time()
+            lost = await watched.phase(key(), AttemptPhase.LOST)
+            await asyncio.to_thread(wait_until_gone, "86400.5555")
+            return lost.reason
+
+    assert asyncio.run(scenario()).endswith("stopped itself: no lease of its cluster allowed it to run on")
 
 
 def test_a_reaper_that_is_killed_takes_its_process_along(home: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup
@@ -140,19 +142,30 @@ def fleet_files(draw: st.DrawFn) -> FleetFile:
 @st.composite
 def tenant_lists(draw: st.DrawFn) -> tuple[Tenant, ...]:
     names = draw(_unique(st.lists(NAMES, min_size=1, max_size=4)))
-    return tuple(
+    tenants = tuple(
         Tenant(
             TenantId(name),
             draw(st.integers(0, 6)),
-            Quota.of(
-                draw(st.dictionaries(NAMES.map(GpuModel), st.integers(0, 1000), max_size=3)),
-                draw(st.none() | st.floats(0, 1e6)),
-            ),
+            draw(_QUOTAS),
             draw(st.floats(0.001, 1e6)),
             draw(st.just(()) | virtual_cluster_lists()),
         )
         for name in names
     )
+    return tuple(replace(tenant, further_quotas=draw(_further_quotas(tenant.priority))) for tenant in tenants)
+
+
+_QUOTAS = st.builds(
+    Quota.of,
+    st.dictionaries(NAMES.map(GpuModel), st.integers(0, 1000), max_size=3),
+    st.none() | st.floats(0, 1e6),
+)
+
+
+def _further_quotas(priority: int) -> st.SearchStrategy[tuple[tuple[int, Quota], ...]]:
+    """At up to two other priorities."""
+    others = st.sampled_from([other for other in range(7) if other != priority])
+    return st.dictionaries(others, _QUOTAS, max_size=2).map(lambda quotas: tuple(sorted(quotas.items())))
 
 
 def _entry_points(emulated: bool) -> st.SearchStrategy[EntryPoint]:
@@ -201,17 +214,18 @@ def _jobs(draw: st.DrawFn, name: str, emulated: bool) -> JobSpecification:
     variables = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
         lambda key: not key.startswith("TOPMAST_")
     )
-    consolidate = draw(st.booleans())
+    consolidate, across_clusters = draw(st.booleans()), draw(st.booleans())
     return JobSpecification(
         JobName(name),
         tasks,
         resources,
         draw(_entry_points(emulated)),
-        draw(st.just(0) | st.integers(tasks, 50)),
+        0 if across_clusters else draw(st.just(0) | st.integers(tasks, 50)),
         tuple(sorted(draw(st.dictionaries(variables, TEXTS, max_size=3)).items())),
         consolidate,
         profile=draw(st.none() | _PROFILES),
-        affinity=draw(_affinities(tasks, gpus, consolidate=consolidate)),
+        affinity=NO_JOB_AFFINITY if across_clusters else draw(_affinities(tasks, gpus, consolidate=consolidate)),
+        across_clusters=across_clusters,
     )
 
 
@@ -228,6 +242,7 @@ def workloads(draw: st.DrawFn) -> WorkloadSpecification:
         tuple(sorted(draw(st.dictionaries(NAMES, TEXTS, max_size=3)).items())),
         RetryPolicy(draw(st.integers(0, 1000)), draw(st.floats(0, 1e5)), draw(st.floats(0, 1e5))),
         draw(st.floats(0, 86_400)),
+        draw(st.none() | st.integers(0, 6)),
     )
 
 

@@ -10,6 +10,7 @@ from formats.scheduler_file import (
     PlacementSection,
     Priorities,
     PrioritySection,
+    ReservationsSection,
     parse_scheduler_file,
 )
 from formats.schema import Schema
@@ -21,6 +22,7 @@ class File(Schema):
     priorities: Priorities = Field(default_factory=dict)
     estimates: Estimates = None
     placement: PlacementSection = PlacementSection()
+    reservations: ReservationsSection = ReservationsSection()
 
 
 def test_an_empty_file_is_all_defaults() -> None:
@@ -74,6 +76,13 @@ def test_estimates_may_just_be_switched_on() -> None:
             "placement.packlimit: must be auto, learnt, or a number from 0 to 1, not 'never'",
         ),
         ("placement: {packlimits: 0.5}", r"did you mean packlimit\?"),
+        ("reservations: {after_s: -1}", r"reservations.after_s: must be at least 0.0, not -1"),
+        ("reservations: {at_most: 2.5}", r"reservations.at_most: must be a whole number, not 2.5"),
+        ("reservations: {look_every_s: 0}", r"reservations.look_every_s: must be greater than 0.0, not 0"),
+        (
+            "reservations: {priorities: {9: {after_s: 5}}}",
+            r"reservations.priorities\[9\] \(a key\): must be at most 6, not 9",
+        ),
         ("5: {}", "scheduler.yaml"),
         ("priorities: 3", "priorities: must be a mapping"),
     ],

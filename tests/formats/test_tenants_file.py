@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
+from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.fleet_file import read_fleet
@@ -42,6 +43,37 @@ def test_reads_quotas_by_model_and_plain_ones() -> None:
     assert vision.quota.gpus == (("any", 16),)
     assert (vision.quota.cpus, vision.fair_share_weight) == (None, 2.0)
     assert (students.quota, students.fair_share_weight) == (Quota(), 1.0)
+
+
+def test_reads_quotas_at_several_priorities() -> None:
+    ads, vision = parse_tenants(
+        """
+        tenants:
+          - {tenant: ads, priority: 3, quota: {gpus: 8}, quotas: {0: {gpus: {A100: 2}}, "5": {gpus: 64, cpus: 9}}}
+          - {tenant: vision, priority: 3, quotas: {3: {gpus: 16}, 1: {gpus: 4}}}
+        """
+    )
+    a100 = GpuModel("A100")
+    assert ads.quotas == (
+        (0, Quota.of({a100: 2})),
+        (3, Quota.of({ANY_GPU_MODEL: 8})),
+        (5, Quota.of({ANY_GPU_MODEL: 64}, 9.0)),
+    )
+    assert vision.quota == Quota.of({ANY_GPU_MODEL: 16})
+    assert vision.further_quotas == ((1, Quota.of({ANY_GPU_MODEL: 4})),)
+
+
+def test_refuses_two_quotas_at_one_priority_and_priorities_that_there_are_not() -> None:
+    both = problems_of("tenants: [{tenant: ads, priority: 3, quota: {gpus: 8}, quotas: {3: {gpus: 4}}}]")
+    assert list(both) == ["tenants[0].quotas.3"]
+    assert "tenants[0].quota already" in both["tenants[0].quotas.3"]
+    (field,) = problems_of("tenants: [{tenant: ads, priority: 3, quotas: {7: {gpus: 4}}}]")
+    assert field.startswith("tenants[0].quotas")
+
+
+def test_a_quota_of_a_further_priority_must_name_a_model_of_the_fleet() -> None:
+    tenants = parse_tenants("tenants: [{tenant: ads, priority: 3, quotas: {0: {gpus: {H100: 4}}}}]")
+    assert [problem.field for problem in check_tenants(tenants, {"A100"})] == ["tenants[0].quotas.0.gpus.H100"]
 
 
 @given(tenant_lists())

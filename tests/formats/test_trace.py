@@ -30,11 +30,11 @@ def read(text: str, *, strict: bool = False, default_tenant: str | None = None) 
 
 def test_reads_every_column() -> None:
     (row,), reader = read(
-        f"{','.join(COLUMNS)}\nw1,ads,10,3600.5,16,A100,2,64,512,3,resnet50,1,4,clicks;images,true,600,east,0.25,1:1;2:1.9\n"
+        f"{','.join(COLUMNS)}\nw1,ads,10,3600.5,16,A100,2,64,512,3,resnet50,1,4,clicks;images,true,600,east,0.25,1:1;2:1.9,false\n"
     )
     assert row == TraceRow(
         "w1", "ads", 10.0, 3600.5, 16, "A100", 2, 64.0, 512.0, 3, "resnet50", 1, 4,  # type: ignore[arg-type]  # plain names
-        ("clicks", "images"), True, 600.0, "east", 0.25, (ScalingPoint(1, 1.0), ScalingPoint(2, 1.9)),  # type: ignore[arg-type]  # plain names
+        ("clicks", "images"), True, 600.0, "east", 0.25, (ScalingPoint(1, 1.0), ScalingPoint(2, 1.9)), False,  # type: ignore[arg-type]  # plain names
     )  # fmt: skip
     assert (reader.rows, reader.bad_rows, reader.ignored_columns) == (1, 0, ())
 
@@ -121,6 +121,13 @@ def test_an_elastic_row_names_what_it_asks_for() -> None:
         (4, "max_tasks"),
     ]
     assert reader.rows == 1
+
+
+def test_a_row_that_may_be_split_over_clusters_is_not_elastic() -> None:
+    header = "workload_id,tenant,submit_s,duration_s,gpus,tasks,max_tasks,across_clusters"
+    rows, reader = read(f"{header}\na,t,1,5,4,2,,true\nb,t,1,5,4,2,4,yes\nc,t,1,5,4,2,4,no\nd,t,1,5,4,2,,\n")
+    assert [(row.workload_id, row.across_clusters) for row in rows] == [("a", True), ("c", False), ("d", None)]
+    assert [(bad.line, bad.column) for bad in reader.shown_bad_rows] == [(3, "across_clusters")]
 
 
 def test_leaves_out_a_row_whose_id_was_there() -> None:

@@ -122,6 +122,36 @@ def test_what_is_wrong_names_the_row_and_the_remedy(
     assert message in str(raised.value)
 
 
+def test_reads_of_jobs_where_there_are_none_are_refused_by_their_rows(tmp_path: Path) -> None:
+    with pytest.raises(FormatError) as refused:
+        read_warehouse(folder_with(tmp_path, jobs="job\n"))
+    assert "reads.csv row 1, job: there is no job 'rank'" in str(refused.value)
+
+
+def test_a_table_larger_than_can_be_counted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"tables.csv row 1, size_bytes: must be at most \d+, not 1e\+30"):
+        read_warehouse(folder_with(tmp_path, tables="table,size_bytes,home\nclicks,1e30,east\nviews,50,west\n"))
+
+
+def test_rows_of_a_region_that_is_gone_are_not_called_repeated(tmp_path: Path) -> None:
+    tables = "table,size_bytes,home,replicas\nclicks,100,east,\nviews,50,east,\n"
+    with pytest.raises(FormatError) as refused:
+        read_warehouse(folder_with(tmp_path, regions="region,storage_bytes\neast,1000\n", tables=tables))
+    said = str(refused.value)
+    assert "supply.csv row 2, region: there is no region 'west'" in said
+    assert "quotas.csv row 2, region: there is no region 'west'" in said
+    assert "twice" not in said
+
+
+def test_a_pair_that_is_read_twice_counts_once_with_the_larger_part(tmp_path: Path) -> None:
+    reads = "job,table,newest_share\nrank,views,1\nrank,clicks,0.25\nreport,views,0.5\nrank,clicks,0.75\n"
+    jobs = read_warehouse(folder_with(tmp_path, reads=reads)).jobs
+    assert jobs.table_start.tolist() == [0, 2, 3]
+    assert jobs.tables.tolist() == [0, 1, 1]
+    assert jobs.newest_share is not None
+    assert jobs.newest_share.tolist() == [0.75, 1.0, 0.5]
+
+
 def test_integers_beyond_what_a_float_holds_exactly_are_read(tmp_path: Path) -> None:
     regions = f"region,storage_bytes\neast,{2**62}\nwest,{2**53 + 1}\n"
     read = read_warehouse(folder_with(tmp_path, regions=regions))
@@ -133,3 +163,17 @@ def test_a_file_in_both_formats_is_refused(tmp_path: Path) -> None:
     folder_with(tmp_path)
     with pytest.raises(FormatError, match=r"tables.parquet: is there, and tables.csv is, too; remove the one"):
         read_warehouse(tmp_path)
+
+
+def test_a_folder_with_files_of_another_warehouse_is_not_written_to(tmp_path: Path) -> None:
+    made = generate_warehouse(20, 2, np.random.default_rng(1))
+    write_warehouse(tmp_path, made)
+    before = (tmp_path / "tables.parquet").read_bytes()
+    (tmp_path / "failures.csv").write_text("region,other,probability\n")
+    with pytest.raises(FormatError) as refused:
+        write_warehouse(tmp_path, generate_warehouse(30, 2, np.random.default_rng(2)))
+    assert [problem.field for problem in refused.value.problems] == ["failures.csv"]
+    assert "name another folder" in str(refused.value)
+    assert (tmp_path / "tables.parquet").read_bytes() == before
+    (tmp_path / "failures.csv").unlink()
+    write_warehouse(tmp_path, made)

@@ -197,7 +197,7 @@ def test_names_the_field_and_the_remedy(old: str, new: str, field: str, words: s
 
 def test_refuses_what_is_no_mapping() -> None:
     assert problems_of("- a") == {
-        "": "must be a mapping with the fields name, tenant, jobs, tables, regions, labels, retry, stop_grace_s,"
+        "": "must be a mapping with the fields name, tenant, jobs, tables, regions, labels, retry, stop_grace_s, priority,"
         " but it is a list"
     }
 
@@ -206,6 +206,30 @@ def test_refuses_what_is_no_mapping() -> None:
     ("fields", "field", "words"),
     [
         pytest.param("affinity: {hard: true}", "affinity.hard", "says nothing without a level", id="no level"),
+        pytest.param(
+            "across_clusters: true, tasks: 2, max_tasks: 4",
+            "across_clusters",
+            "cannot be beside max_tasks: what is split over clusters keeps its tasks",
+            id="elastic across clusters",
+        ),
+        pytest.param(
+            "across_clusters: true, affinity: {within: rack}",
+            "across_clusters",
+            "cannot be beside a hard affinity within one rack",
+            id="hard across clusters",
+        ),
+        pytest.param(
+            "across_clusters: true, affinity: {groups: [{tasks: 1}]}",
+            "across_clusters",
+            "cannot be beside affinity.groups",
+            id="groups across clusters",
+        ),
+        pytest.param(
+            "across_clusters: true, pinned_cell: mine",
+            "across_clusters",
+            "cannot be beside pinned_cell",
+            id="pinned across clusters",
+        ),
         pytest.param("affinity: {within: ''}", "affinity.within", "must be the name of a level of cells", id="empty"),
         pytest.param("pinned_cell: 'a b'", "pinned_cell", "must be the name of a pinned cell", id="pinned"),
         pytest.param(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.identifiers import GpuModel
 from domain.resources import capacity_millicpus, request_millicpus
 from domain.tenant import LOWEST_PRIORITY, Tenant
+from global_scheduler.credit import FairShare
 from global_scheduler.levels.attained_service import AttainedService
 from tests.global_scheduler.scan_worlds import LiveRow, Queued, ScanWorld
 
@@ -26,26 +27,27 @@ class BruteForcePlan:
 
 
 def brute_force_scan(world: ScanWorld, now: float) -> BruteForcePlan:
-    """MAST §4.2, one tenant after the other."""
+    """MAST §4.2, one quota after the other."""
     tuples: dict[str, tuple[int, int, float, bool]] = {}
     live_within: dict[str, bool] = {}
     live_priority: dict[str, int] = {}
     live_level: dict[str, int] = {}
     promoted: set[str] = set()
-    for tenant in world.tenants:
+    for tenant, own in quotas_of(world):
         live = sorted(
-            (row for row in world.live if row.tenant == tenant.tenant), key=lambda row: (row.started_s, row.workload)
+            (row for row in world.live if is_charged_to(row, tenant, own)),
+            key=lambda row: (row.started_s, row.workload),
         )
         within = _within_after_reclassification(tenant, live)
         use = _use(tenant, [row for row in live if row.workload in within])
         for row in live:
             live_within[row.workload] = row.workload in within
             live_priority[row.workload] = tenant.priority if row.workload in within else LOWEST_PRIORITY
-            level = _live_level(world, row, live_priority[row.workload], now)
+            level = _below(world, _live_level(world, row, live_priority[row.workload], now), row.workload in within)
             live_level[row.workload] = row.level if row.leaving else level
             if row.leaving and row.within_quota == (row.workload in within):
                 live_priority[row.workload] = row.priority
-        queue = [row for row in world.queued if row.tenant == tenant.tenant]
+        queue = [row for row in world.queued if is_charged_to(row, tenant, own)]
         credit = {row.workload: credit_of(world, row, now) for row in queue}
         for entry in sorted(queue, key=lambda row: (-credit[row.workload], row.submitted_s, row.workload)):
             charge = charge_of(tenant, entry)
@@ -58,12 +60,32 @@ def brute_force_scan(world: ScanWorld, now: float) -> BruteForcePlan:
                 promoted.add(entry.workload)
                 attained_gpu_s = 0.0
             ordering = _ordering_credit(world, priority, entry, credit[entry.workload], attained_gpu_s)
-            tuples[entry.workload] = (priority, _level(world, priority, attained_gpu_s), ordering, fits)
+            tuples[entry.workload] = (
+                priority,
+                _below(world, _level(world, priority, attained_gpu_s), fits),
+                ordering,
+                fits,
+            )
     submitted_s = {row.workload: row.submitted_s for row in world.queued}
     order = sorted(
         tuples, key=lambda name: (tuples[name][0], tuples[name][1], -tuples[name][2], submitted_s[name], name)
     )
     return BruteForcePlan(tuples, order, live_within, live_priority, live_level, promoted)
+
+
+def quotas_of(world: ScanWorld) -> list[tuple[Tenant, int]]:
+    """Each quota as if its tenant had no other one, and the priority of workloads of the tenant that ask for none."""
+    return [
+        (replace(tenant, priority=priority, quota=quota, further_quotas=()), tenant.priority)
+        for tenant in world.tenants
+        for priority, quota in tenant.quotas
+    ]
+
+
+def is_charged_to(row: Queued | LiveRow, quota_of: Tenant, own_priority: int) -> bool:
+    """Whether the row takes from that quota, one of `quotas_of`."""
+    asked = own_priority if row.asked is None else row.asked
+    return row.tenant == quota_of.tenant and asked == quota_of.priority
 
 
 def credit_of(world: ScanWorld, row: Queued, now: float) -> float:
@@ -80,11 +102,14 @@ def credit_of(world: ScanWorld, row: Queued, now: float) -> float:
     counted = [
         weighted[tenant.tenant]
         for tenant in world.tenants
-        if weighted[tenant.tenant] > 0 or any(gpus for _, gpus in tenant.quota.gpus) or tenant.quota.cpus != 0.0
+        if weighted[tenant.tenant] > 0
+        or any(any(gpus for _, gpus in quota.gpus) or quota.cpus != 0.0 for _, quota in tenant.quotas)
     ]
     average = math.fsum(counted) / len(counted) if counted else 0.0
     ratio = next(use for name, use in weighted.items() if name == row.tenant) / average if average > 0 else 0.0
     ratio = round(ratio / settings.fair_share_resolution) * settings.fair_share_resolution
+    if settings.fair_share is FairShare.SHARE_OF_ALL and counted:
+        ratio /= len(counted)
     age_s = min(max(now - row.submitted_s, 0.0), settings.age_cap_s)
     if settings.age_resolution_s:
         age = math.floor(age_s / settings.age_resolution_s) * (settings.age_resolution_s * settings.age_weight_per_s)
@@ -113,6 +138,13 @@ def _ordering_credit(world: ScanWorld, priority: int, row: Queued, credit: float
     within = [s for s in samples if s - attained_gpu_s <= quantum_gpu_s]
     service_gpu_s = math.fsum(min(s - attained_gpu_s, quantum_gpu_s) for s in samples)
     return len(within) / service_gpu_s if within else 0.0
+
+
+def _below(world: ScanWorld, level: int, within: bool) -> int:
+    """What is over quota stands 2 ** 14 levels below, where anybody has a quota at priority 6."""
+    lowest = [quota for tenant in world.tenants for priority, quota in tenant.quotas if priority == LOWEST_PRIORITY]
+    counts = any(any(gpus for _, gpus in quota.gpus) or (quota.cpus or 0.0) > 0.0 for quota in lowest)
+    return level + 2**14 if counts and not within else level
 
 
 def _level(world: ScanWorld, priority: int, attained_gpu_s: float) -> int:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId, WorkloadId
 from domain.resources import Quota
-from domain.tenant import Tenant
-from global_scheduler.credit import CreditSettings
+from domain.tenant import Tenant, bucket_at
+from global_scheduler.credit import CreditSettings, FairShare
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering import ORDERINGS
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_settings import QueueRule, ScanSettings
-from global_scheduler.scan_view import ScanView
+from global_scheduler.scan_view import NONE_ASKED, ScanView
 from global_scheduler.service_history import ServiceHistory
 from global_scheduler.usage_window import WindowedUse
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
@@ -36,6 +37,8 @@ class Queued:
     stored: tuple[int, int, float, bool] | None = None
     attained_s: float = 0.0
     first_started_s: float = math.inf
+    asked: int | None = None
+    """The priority that it asks for."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class LiveRow:
     """In earlier attempts."""
     set_up: bool = False
     """It has not begun to work yet."""
+    asked: int | None = None
+    """The priority that its workload asks for."""
 
     @property
     def held_gpus(self) -> int:
@@ -76,7 +81,7 @@ class ScanWorld:
         return build_scan_view(
             self.tenants,
             {TenantId(tenant): use for tenant, use in self.use},
-            running_rows(self.live),
+            running_rows(self.live, self.tenants),
             pending_rows(self.queued),
             self.settings,
             self.service,
@@ -109,11 +114,13 @@ def pending_rows(queued: tuple[Queued, ...]) -> PendingRows:
         attained_gpu_s=[row.attained_gpu_s for row in queued],
         attained_s=[row.attained_s for row in queued],
         first_started_s=[row.first_started_s for row in queued],
+        asked_priority=[NONE_ASKED if row.asked is None else row.asked for row in queued],
     )
 
 
-def running_rows(live: tuple[LiveRow, ...]) -> RunningRows:
-    """The rows as columns."""
+def running_rows(live: tuple[LiveRow, ...], tenants: tuple[Tenant, ...] = ()) -> RunningRows:
+    """The rows as columns. Those that ask for another priority than their tenant's are charged to the buckets of that one."""
+    by_name = {str(tenant.tenant): tenant for tenant in tenants}
     return RunningRows(
         workloads=[WorkloadId(row.workload) for row in live],
         attempts=[row.attempt for row in live],
@@ -123,12 +130,22 @@ def running_rows(live: tuple[LiveRow, ...]) -> RunningRows:
         level=[row.level for row in live],
         within_quota=[row.within_quota for row in live],
         leaving=[row.leaving for row in live],
-        charges=[row.charges for row in live],
+        charges=[_charged(row, by_name[row.tenant]) if row.asked is not None else row.charges for row in live],
         gpus=[row.held_gpus for row in live],
         submitted_s=[row.started_s for row in live],
         working_since_s=[math.nan if row.set_up else row.started_s for row in live],
         attained_gpu_s=[row.attained_gpu_s for row in live],
+        asked_priority=[NONE_ASKED if row.asked is None else row.asked for row in live],
     )
+
+
+def _charged(row: LiveRow, tenant: Tenant) -> dict[str, int]:
+    priority = tenant.priority_of(row.asked)
+    quota, charges = tenant.quota_at(priority), Counter[str]()
+    for name, amount in row.charges.items():
+        bucket = name if name == "cpus" else str(quota.bucket(GpuModel(name)))
+        charges[bucket_at(bucket, None if priority == tenant.priority else priority)] += amount
+    return dict(charges)
 
 
 def after(world: ScanWorld, view: ScanView, plan: ScanPlan) -> ScanWorld:
@@ -187,18 +204,8 @@ _times = st.one_of(st.sampled_from((0.0, 9_000.0, 9_950.0, 9_999.5)), st.floats(
 def worlds(draw: st.DrawFn) -> ScanWorld:
     """Up to three tenants, a queue of up to 14 and up to 8 live attempts, with many ties and tight quotas."""
     names = draw(st.lists(st.sampled_from(_NAMES), min_size=1, max_size=3, unique=True))
-    tenants = tuple(
-        Tenant(
-            TenantId(name),
-            draw(st.integers(0, 6)),
-            Quota.of(
-                {GpuModel(model): count for model, count in draw(_quota_gpus).items()},
-                draw(st.one_of(st.none(), st.sampled_from((0.0, 1.5, 4.0)))),
-            ),
-            draw(st.sampled_from((0.5, 1.0, 2.0))),
-        )
-        for name in names
-    )
+    tenants = tuple(draw(_tenants(name)) for name in names)
+    may_ask = {str(tenant.tenant): (None, *tenant.priorities) for tenant in tenants}
     queued = tuple(
         Queued(
             f"w{number}",
@@ -237,8 +244,32 @@ def worlds(draw: st.DrawFn) -> ScanWorld:
     levels = draw(st.sampled_from((None, TWO_THRESHOLDS, WITH_PROMOTION)))
     rules = tuple(QueueRule(ORDERINGS[name], levels if draw(st.booleans()) else None) for name in orderings)
     resolution_s = draw(st.sampled_from((0.0, 60.0)))
-    credit = CreditSettings(age_cap_s=5_000.0, age_resolution_s=resolution_s)
+    credit = CreditSettings(
+        age_cap_s=5_000.0, age_resolution_s=resolution_s, fair_share=draw(st.sampled_from(list(FairShare)))
+    )
+    queued = tuple(replace(row, asked=draw(st.sampled_from(may_ask[row.tenant]))) for row in queued)
+    live = tuple(replace(row, asked=draw(st.sampled_from(may_ask[row.tenant]))) for row in live)
     return ScanWorld(tenants, queued, live, use, ScanSettings(credit, rules), draw(st.sampled_from((None, SERVICE))))
 
 
+@st.composite
+def _tenants(draw: st.DrawFn, name: str) -> Tenant:
+    """Most have one quota, some have up to three."""
+    priority = draw(st.integers(0, 6))
+    others = [other for other in range(7) if other != priority]
+    further = draw(st.just([]) | st.lists(st.sampled_from(others), max_size=2, unique=True))
+    return Tenant(
+        TenantId(name),
+        priority,
+        draw(_quotas),
+        draw(st.sampled_from((0.5, 1.0, 2.0))),
+        further_quotas=tuple((other, draw(_quotas)) for other in sorted(further)),
+    )
+
+
 _quota_gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 8), max_size=3)
+_quotas = st.builds(
+    lambda gpus, cpus: Quota.of({GpuModel(model): count for model, count in gpus.items()}, cpus),
+    _quota_gpus,
+    st.one_of(st.none(), st.sampled_from((0.0, 1.5, 4.0))),
+)

@@ -1,12 +1,19 @@
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from global_scheduler.credit import CreditSettings, credits_of, fair_share_terms
+from global_scheduler.credit import CreditSettings, FairShare, credits_of, fair_share_terms
 
-EXACT = CreditSettings(
+AS_PUBLISHED = CreditSettings(
     age_weight_per_s=1.0, age_cap_s=100.0, fairness_weight=10.0, age_resolution_s=0.0, fair_share_resolution=0.0
 )
+EXACT = replace(AS_PUBLISHED, fair_share=FairShare.RATIO_TO_MEAN)
 
 
 def terms(
@@ -60,9 +67,37 @@ def test_the_first_small_use_of_an_idle_tenant_with_quota_is_no_jump() -> None:
     assert started == pytest.approx(idle)
 
 
+def test_as_published_the_ratio_is_the_share_of_what_all_tenants_used() -> None:
+    assert terms([30.0, 10.0, 0.0], settings=AS_PUBLISHED) == pytest.approx([2.5, 7.5, 10.0])
+    assert terms([10.0, 10.0], weights=[1.0, 4.0], settings=AS_PUBLISHED) == pytest.approx([2.0, 8.0])
+    assert terms([0.0, 0.0], settings=AS_PUBLISHED) == [10.0, 10.0]
+    assert terms([], settings=AS_PUBLISHED) == []
+
+
+def test_guests_change_nothing_of_the_published_share() -> None:
+    assert terms([30.0, 10.0, 0.0], has_quota=[False, True, False], settings=AS_PUBLISHED) == pytest.approx(
+        [2.5, 7.5, 10.0]
+    )
+
+
+@given(st.lists(st.sampled_from((0.0, 0.5, 3.0, 40.0, 1e6)), max_size=8))
+def test_both_forms_never_order_tenants_differently(gpus: list[float]) -> None:
+    """The shares are the ratios to the mean, divided by the number of tenants."""
+    published, to_mean = terms(gpus, settings=AS_PUBLISHED), terms(gpus)
+    assert np.argsort(published, kind="stable").tolist() == np.argsort(to_mean, kind="stable").tolist()
+    assert [(10.0 - term) * len(gpus) for term in published] == pytest.approx([10.0 - term for term in to_mean])
+    assert all(0.0 <= term <= 10.0 for term in published)
+
+
 def test_the_ratio_is_rounded_to_its_resolution() -> None:
-    coarse = CreditSettings(fairness_weight=1.0, fair_share_resolution=0.25)
+    coarse = CreditSettings(fairness_weight=1.0, fair_share_resolution=0.25, fair_share=FairShare.RATIO_TO_MEAN)
     assert terms([0.0, 10.0, 10.4, 19.6], settings=coarse) == [1.0, 0.0, 0.0, -1.0]
+
+
+def test_shares_of_hundreds_of_tenants_are_not_rounded_to_the_same() -> None:
+    default = CreditSettings(fairness_weight=1.0)
+    found = terms([float(number) for number in range(500)], settings=default)
+    assert len(set(found)) > 150
 
 
 def test_age_grows_up_to_the_cap_and_is_never_negative() -> None:
@@ -76,17 +111,17 @@ def test_age_counts_whole_quanta() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "settings"),
     [
-        ("age_weight_per_s", -1.0),
-        ("age_cap_s", float("nan")),
-        ("fairness_weight", float("inf")),
-        ("usage_window_s", 0.0),
-        ("age_resolution_s", -60.0),
-        ("fair_share_resolution", -0.1),
-        ("gpus_per_cpu", -0.1),
+        ("age_weight_per_s", partial(CreditSettings, age_weight_per_s=-1.0)),
+        ("age_cap_s", partial(CreditSettings, age_cap_s=float("nan"))),
+        ("fairness_weight", partial(CreditSettings, fairness_weight=float("inf"))),
+        ("usage_window_s", partial(CreditSettings, usage_window_s=0.0)),
+        ("age_resolution_s", partial(CreditSettings, age_resolution_s=-60.0)),
+        ("fair_share_resolution", partial(CreditSettings, fair_share_resolution=-0.1)),
+        ("gpus_per_cpu", partial(CreditSettings, gpus_per_cpu=-0.1)),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(name: str, value: float) -> None:
+def test_settings_that_make_no_sense_are_refused(name: str, settings: Callable[[], CreditSettings]) -> None:
     with pytest.raises(ValueError, match=name):
-        CreditSettings(**{name: value})
+        settings()

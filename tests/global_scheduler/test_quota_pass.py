@@ -2,6 +2,7 @@ from collections.abc import Sequence
 
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY, Tenant
+from global_scheduler.explanation import explain_entry
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import ScanView
@@ -155,3 +156,21 @@ def test_tenants_do_not_share_quota() -> None:
         (Queued("w1", "a", 1.0, {"any": 4}), Queued("w2", "b", 2.0, {"any": 4}), Queued("w3", "a", 3.0, {"any": 4})),
     )
     assert scan_pass(world.view(), NOW_S).within_quota.tolist() == [True, False, True]
+
+
+def test_who_asks_for_a_quota_that_is_not_there_is_over_quota_and_nobody_else_is_held_up() -> None:
+    owner, other = tenant("t", priority=2, any=8), tenant("u", priority=2, any=8)
+    queued = (
+        Queued("w1", "t", 1, {"A100": 4}, asked=4),
+        Queued("w2", "t", 2, {"A100": 8}),
+        Queued("w3", "u", 3, {"A100": 8}, asked=2),
+    )
+    live = (LiveRow("r1", "t", 1, {"A100": 4}, within_quota=True, priority=4, asked=4),)
+    view = ScanWorld((owner, other), queued, live).view()
+    plan = scan_pass(view, NOW_S)
+    assert plan.within_quota.tolist() == [False, True, True]
+    assert plan.priority.tolist() == [LOWEST_PRIORITY, 2, 2]
+    assert [(change.key.workload, change.standing.priority) for change in plan.reclassifications] == [("r1", 6)]
+    assert explain_entry(view, plan, 0) == (
+        "w1 is over-quota: it asks for 4 GPUs at priority 4, but tenant t has no quota of them."
+    )

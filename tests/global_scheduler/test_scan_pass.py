@@ -69,8 +69,9 @@ def test_the_plan_gives_each_entry_its_position() -> None:
     assert plan.position(view, 1) == QueuePosition(
         view.pending.workloads[1], Standing(1, 0), float(plan.credit[1]), 9_100.0, within_quota=True
     )
-    assert [view.pending.workloads[entry] for entry in plan.order] == ["w2", "w3", "w1"]
-    assert plan.rank.tolist() == [2, 0, 1]
+    # w1 and w3 are both at priority 6; w3 is over quota there, and stands below.
+    assert [view.pending.workloads[entry] for entry in plan.order] == ["w2", "w1", "w3"]
+    assert plan.rank.tolist() == [1, 0, 2]
 
 
 def test_an_empty_queue_has_an_empty_plan() -> None:

@@ -11,12 +11,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.tenant import Tenant
 from global_scheduler.quota_pass import charged
 from global_scheduler.scan_pass import scan_credits, scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import ScanView
-from tests.global_scheduler.brute_force_scan import brute_force_scan, charge_of, limit_of
+from tests.global_scheduler.brute_force_scan import brute_force_scan, charge_of, is_charged_to, limit_of, quotas_of
 from tests.global_scheduler.scan_worlds import NOW_S, ScanWorld, after, worlds
 from tests.house.determinism import assert_same_output
 
@@ -57,17 +56,17 @@ def test_never_exceeds_a_quota(world: ScanWorld) -> None:
 def test_never_takes_quota_for_a_queued_workload_that_a_live_one_could_have_had(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
-    tenants: dict[str, Tenant] = {tenant.tenant: tenant for tenant in world.tenants}
     live = after(world, view, plan).live
-    use: dict[str, Counter[str]] = {name: Counter() for name in tenants}
-    for row in live:
-        if row.within_quota:
-            use[row.tenant].update(charge_of(tenants[row.tenant], row))
-    for row in live:
-        if not row.within_quota and not row.leaving:
-            owner = tenants[row.tenant]
-            charge = charge_of(owner, row)
-            assert any(use[row.tenant][bucket] + gpus > limit_of(owner, bucket) for bucket, gpus in charge.items())
+    for owner, own_priority in quotas_of(world):
+        charged_to_it = [row for row in live if is_charged_to(row, owner, own_priority)]
+        use: Counter[str] = Counter()
+        for row in charged_to_it:
+            if row.within_quota:
+                use.update(charge_of(owner, row))
+        for row in charged_to_it:
+            if not row.within_quota and not row.leaving:
+                charge = charge_of(owner, row)
+                assert any(use[bucket] + gpus > limit_of(owner, bucket) for bucket, gpus in charge.items())
 
 
 @given(worlds())

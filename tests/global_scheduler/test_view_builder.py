@@ -6,10 +6,10 @@ import pytest
 
 from domain.identifiers import GpuModel, TenantId, WorkloadId
 from domain.resources import Quota, request_millicpus
-from domain.tenant import Tenant
+from domain.tenant import UNLIMITED, Tenant
 from global_scheduler.quota_buckets import millicpus_of
 from global_scheduler.scan_settings import ScanSettings
-from global_scheduler.scan_view import NOT_RANKED, UNLIMITED, ScanView
+from global_scheduler.scan_view import NOT_RANKED, ScanView
 from global_scheduler.usage_window import WindowedUse
 from global_scheduler.view_builder import PendingRows, build_scan_view
 from tests.global_scheduler.scan_worlds import LiveRow, Queued, ScanWorld, pending_rows, running_rows, tenant
@@ -30,7 +30,6 @@ def test_tenants_become_rows_sorted_by_id() -> None:
     view = view_of()
     assert view.buckets == ("A100", "H100", "any", "cpus")
     assert view.tenants.ids == ("ash", "birch")
-    assert view.tenants.priority.tolist() == [3, 2]
     assert view.tenants.quota.tolist() == [[16, 0, 0, UNLIMITED], [0, 8, 4, 1500]]
     assert view.tenants.fair_share_weight.tolist() == [1.0, 2.0]
     assert view.tenants.used_gpus.tolist() == [0.0, 3.0]

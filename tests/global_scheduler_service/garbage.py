@@ -102,7 +102,7 @@ def _replace(draw: st.DrawFn, message: Message, field: FieldDescriptor, depth: i
     if how == 0:
         message.ClearField(field.name)
     elif _is_map(field):
-        _fill_map(draw, getattr(message, field.name), field)
+        _fill_map(draw, getattr(message, field.name), field, depth)
     elif field.is_repeated:
         if how == 1:
             message.ClearField(field.name)
@@ -133,11 +133,15 @@ def _extend(draw: st.DrawFn, container: Any, field: FieldDescriptor, depth: int)
             container.append(draw(_scalar(field)))
 
 
-def _fill_map(draw: st.DrawFn, container: Any, field: FieldDescriptor) -> None:
+def _fill_map(draw: st.DrawFn, container: Any, field: FieldDescriptor, depth: int) -> None:
     assert field.message_type is not None
     keys, values = (field.message_type.fields_by_name[name] for name in ("key", "value"))
     for _ in range(draw(st.integers(0, _MOST_ELEMENTS))):
-        container[draw(_scalar(keys))] = draw(_scalar(values))
+        key = draw(_scalar(keys))
+        if values.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+            _fill(draw, container[key], depth + 1)
+        else:
+            container[key] = draw(_scalar(values))
 
 
 def _scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:

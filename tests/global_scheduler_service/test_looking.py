@@ -2,14 +2,20 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable
+from dataclasses import replace
+from functools import partial
 
 import grpc
 
-from domain.identifiers import TenantId
+from domain.identifiers import ClusterId, MachineId, RegionId, TenantId, WorkloadId
+from domain.rank import Standing
+from domain.reservation import Reservation
 from domain.tenant import LOWEST_PRIORITY
 from services.configuration import Configuration, ScanConfiguration
+from services.database.engine import Database
+from services.database.gang_reservation_store import make
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import ADS, VISION, dispatch, specification
+from tests.database.small_world import ADS, EAST, VISION, dispatch, specification
 from tests.global_scheduler_service.service import (
     CONFIGURATION,
     Service,
@@ -160,6 +166,40 @@ def test_the_queue_shows_its_head_and_counts_the_rest(database_url: str) -> None
             (ads[2], 5),
         ]
         assert own.queued == 3
+
+    in_service(database_url, scenario)
+
+
+def test_the_queue_shows_for_whom_machines_are_kept_wherever_they_are_in_it(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        ads = await _submit_many(service, 2)
+        (vision,) = await _submit_many(service, 1, VISION)
+        await service.until_ranked(*ads, vision)
+        kept = Reservation(
+            WorkloadId(vision),
+            EAST,
+            (ClusterId("east-a"),),
+            (MachineId("east-a-r0-m0"), MachineId("east-a-r0-m1")),
+            8,
+            Standing(6, 0),
+            made_s=100.0,
+            expected_start_s=3_700.0,
+            expires_s=5_500.0,
+        )
+        gone = replace(kept, workload=WorkloadId(ads[1]), region=RegionId("gone"))
+        async with Database(database_url) as database:
+            for one in (kept, gone):
+                assert await database.run(partial(make, reservation=one, instead_of=None))
+        queue = await service.stub.GetQueue(messages.GetQueueRequest(limit=1))
+        (shown,) = queue.reservations
+        assert (shown.workload, shown.name, shown.tenant, shown.region) == (vision, "run-000", "vision", "east")
+        assert (list(shown.clusters), list(shown.machines)) == (["east-a"], ["east-a-r0-m0", "east-a-r0-m1"])
+        position = (await service.get(vision)).queue_position
+        assert (shown.gpus, shown.priority, shown.level) == (8, position.priority, position.level)
+        assert (shown.made_s, shown.expected_start_s, shown.expires_s) == (100.0, 3_700.0, 5_500.0)
+        assert not (await service.stub.GetQueue(messages.GetQueueRequest(tenant="ads"))).reservations
+        await service.stub.CancelWorkload(messages.CancelWorkloadRequest(workload=vision))
+        assert not (await service.stub.GetQueue(messages.GetQueueRequest())).reservations
 
     in_service(database_url, scenario)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.eviction import EvictionRule
+from domain.eviction import EvictionRule, VictimChoice
 from domain.service_scope import DistributionScope
 from domain.tenant import LOWEST_PRIORITY
 from formats.problems import FormatError
@@ -109,7 +109,25 @@ def test_evictions_are_bounded_as_the_policies_want_it_unless_the_file_says_othe
     assert longer == replace(BOUNDED, minimum_run_time_s=4000.0)
     paper = "eviction: {minimum_run_time_s: 0, evictions_per_workload_and_hour: null}"
     assert parse_scheduler_file(f"{named}\n{paper}", Configuration).eviction_rule() == EvictionRule()
+    published = "eviction: {victims: published, restart_cost_s: 5}"
+    assert parse_scheduler_file(published, Configuration).eviction_rule() == EvictionRule(restart_cost_s=5.0)
     assert parse_scheduler_file("priorities: {3: {ordering: las}}", Configuration).eviction_rule() == EvictionRule()
+    for text in ("{}", "priorities: {3: {ordering: mast}, 4: {ordering: fifo}}"):
+        sparing = EvictionRule(victims=VictimChoice.LEAST_WORK_DESTROYED)
+        assert parse_scheduler_file(text, Configuration).eviction_rule() == sparing
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{victims: longest}", "eviction.victims"),
+        ("{restart_cost_s: 0}", "eviction.restart_cost_s"),
+        ("{restart_cost_s: -1}", "eviction.restart_cost_s"),
+    ],
+)
+def test_what_is_no_choice_of_victims_is_refused(section: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        parse_scheduler_file(f"eviction: {section}", Configuration)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +217,11 @@ def test_what_needs_an_oracle_goes_by_estimates_when_configured() -> None:
             PrioritySection(
                 ordering="las", levels=LevelsSection(thresholds_gpu_s=[float(n) for n in range(1, 32_769)])
             ),
-            r"\.levels\.thresholds_gpu_s: thresholds_gpu_s are 32768; at most 32767 are possible",
+            r"\.levels\.thresholds_gpu_s: thresholds_gpu_s are 32768; at most 16383 are possible",
         ),
         (
             PrioritySection(levels=LevelsSection(rule="remaining_service", bucket_factor=1.000_001)),
-            r"\.levels\.bucket_factor: bucket_factor 1.000001 makes more than 32767 levels; choose a greater one",
+            r"\.levels\.bucket_factor: bucket_factor 1.000001 makes more than 16383 levels; choose a greater one",
         ),
     ],
 )

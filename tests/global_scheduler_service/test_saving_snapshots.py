@@ -15,7 +15,7 @@ from formats.snapshot_file import parse_snapshot
 from services.database import workload_store
 from services.database.connection import AnyConnection
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import dispatch, specification, submission, until_somebody_waits
+from tests.database.small_world import dispatch, specification, submission
 from tests.global_scheduler_service.service import Service, attempt_of, in_service
 from topmast.v1 import global_scheduler_pb2 as messages
 
@@ -30,7 +30,7 @@ def test_a_long_queue_is_saved_as_of_one_moment_while_everything_goes_on(databas
         names = await _submit_many(service, PENDING)
         async with _saving_stops_midway(service):
             saving = asyncio.create_task(_saved(service))
-            await until_somebody_waits(service.database)
+            await _until_a_snapshot_waits(service)
             # What is submitted meanwhile is answered, ranked and started.
             newcomer = (await service.submit()).workload
             await service.until_ranked(newcomer)
@@ -53,7 +53,7 @@ def test_nothing_is_left_of_a_snapshot_that_its_client_gives_up(database_url: st
         async with _saving_stops_midway(service):
             for _ in range(GIVEN_UP):
                 saving = service.stub.SaveSnapshot(messages.SaveSnapshotRequest())
-                await until_somebody_waits(service.database)
+                await _until_a_snapshot_waits(service)
                 saving.cancel()
                 await _until_no_snapshot_is_read(service)
         await service.submit()
@@ -87,6 +87,12 @@ async def _saving_stops_midway(service: Service) -> AsyncIterator[None]:
     async with service.database.transaction() as connection:
         await connection.execute("LOCK TABLE data_tables IN ACCESS EXCLUSIVE MODE")
         yield
+
+
+async def _until_a_snapshot_waits(service: Service) -> None:
+    """Until one has read the live attempts and wants the catalog; scan passes wait for locks of their own meanwhile."""
+    while not await service.database.run(_others_at_work):
+        pass
 
 
 async def _until_no_snapshot_is_read(service: Service) -> None:

@@ -7,7 +7,7 @@ from google.rpc import error_details_pb2
 from domain.identifiers import TenantId
 from services.global_scheduler.submission import GREATEST_BATCH, WorkloadNames
 from services.wire.workloads import specification_to_proto
-from tests.database.failing_proxy import failing_proxy
+from tests.database.proxies import failing_proxy
 from tests.database.small_world import ADS, VISION, specification
 from tests.global_scheduler_service.service import (
     Service,

@@ -11,6 +11,8 @@ import ray
 from ray import serve
 from ray.serve import Deployment
 
+from services.runtime.local_ray import start_local_ray
+
 
 class Served:
     def __call__(self) -> str:
@@ -21,7 +23,7 @@ Model: Deployment = serve.deployment()(Served)
 
 
 def main() -> None:
-    ray.init(
+    start_local_ray(
         num_cpus=16,
         num_gpus=8,
         include_dashboard=False,

@@ -32,7 +32,7 @@ _FILES, _FILE_BYTES = 4, 400_000
 SIZE = _FILES * _FILE_BYTES
 _BYTES_PER_S = 3e6
 """A table takes about half a second."""
-_PATIENCE_REAL_S = 120.0
+_PATIENCE_REAL_S = 240.0
 
 Contents = dict[str, dict[str, bytes]]
 """By table and file."""

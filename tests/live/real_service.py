@@ -37,7 +37,7 @@ from simulator.validation.report import ValidationReport
 from tests.live.running import is_end
 from topmast import Client, Event, TopmastError, UnavailableError, Workload
 
-PATIENCE_REAL_S = 60.0
+PATIENCE_REAL_S = 240.0
 """A guard against hangs, not a measure of speed."""
 
 _LOOK_INTERVAL_REAL_S = 0.05

@@ -27,7 +27,7 @@ from tests.live.world import FLEET, TABLES, TENANTS
 from topmast import AsyncClient, Event
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
-PATIENCE_REAL_S = 120.0
+PATIENCE_REAL_S = 240.0
 """A guard against hangs, not a measure of speed."""
 
 CLOCK_SPEED = 600.0

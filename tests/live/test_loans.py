@@ -35,7 +35,7 @@ from topmast import ClusterLoans, WorkloadState
 pytestmark = pytest.mark.live
 
 _LONG = Emulated(1e6, 60.0)
-_PATIENCE_REAL_S = 60.0
+_PATIENCE_REAL_S = 240.0
 
 
 def fleet_with(inference: ScriptedInference, machines: int = 4, model: GpuModel = A100) -> Fleet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,10 @@ LOST: list[MachineId] = []
 class KnownExecutor(EmulatedExecutor):
     """One that a test finds again, to lose machines of."""
 
-    def __init__(self, clock: ServiceClock, *, checkpoint_time_s: float = 0.0) -> None:
-        super().__init__(clock, checkpoint_time_s=checkpoint_time_s)
+    def __init__(
+        self, clock: ServiceClock, machines: Sequence[MachineId] | None = None, *, checkpoint_time_s: float = 0.0
+    ) -> None:
+        super().__init__(clock, machines, checkpoint_time_s=checkpoint_time_s)
         for machine in LOST:
             self.set_machine(machine, False, "fire")
         EXECUTORS.append(self)

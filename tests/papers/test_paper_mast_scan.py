@@ -1,9 +1,12 @@
 """MAST §4.2, sentence by sentence: credit (Expressions 10 and 11), the greedy quota pass, the order of the queue."""
 
+from dataclasses import replace
+
 import pytest
 
 from domain.tenant import LOWEST_PRIORITY
-from global_scheduler.credit import CreditSettings
+from global_scheduler.credit import CreditSettings, FairShare
+from global_scheduler.explanation import explain_entry
 from global_scheduler.scan_pass import scan_credits, scan_pass
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.usage_window import WindowedUse
@@ -28,19 +31,33 @@ def test_credit_is_expressions_10_and_11() -> None:
             Queued("w3", "light", 1_800.0, {"any": 1}),
             Queued("w4", "idle", 5_400.0, {"any": 1}),
         ),
-        # The mean of 60, 30 and 0 is 30.
+        # All tenants together use 60 + 30 + 0 = 90.
         use=(("heavy", WindowedUse(60.0)), ("light", WindowedUse(30.0))),
         settings=SETTINGS,
     )
     credit = scan_credits(world.view(), NOW_S)
     assert credit.tolist() == pytest.approx(
         [
-            3.0 + 4.0 * (1 - 60 / 30),  # -1.0
-            2.0 + 4.0 * (1 - 60 / 30),  # -2.0
-            1.5 + 4.0 * (1 - 30 / 30),  # 1.5
-            0.5 + 4.0 * (1 - 0 / 30),  # 4.5
+            3.0 + 4.0 * (1 - 60 / 90),
+            2.0 + 4.0 * (1 - 60 / 90),
+            1.5 + 4.0 * (1 - 30 / 90),
+            0.5 + 4.0 * (1 - 0 / 90),
         ]
     )
+
+
+def test_the_fair_share_may_be_compared_with_the_mean_use_instead() -> None:
+    """Not the paper's: with it the tenant that used as much as the average has a term of 0, however many tenants there are."""
+    world = ScanWorld(
+        (tenant("heavy", any=8), tenant("light", any=8), tenant("idle", any=8)),
+        tuple(Queued(f"of {name}", name, NOW_S, {"any": 1}) for name in ("heavy", "light", "idle")),
+        # The mean of 60, 30 and 0 is 30.
+        use=(("heavy", WindowedUse(60.0)), ("light", WindowedUse(30.0))),
+        settings=ScanSettings(replace(CREDIT, fair_share=FairShare.RATIO_TO_MEAN)),
+    )
+    view = world.view()
+    credit = dict(zip(view.pending.workloads, scan_credits(view, NOW_S).tolist(), strict=True))
+    assert credit == {"of heavy": -4.0, "of light": 0.0, "of idle": 4.0}
 
 
 def test_a_workload_has_a_higher_credit_if_it_has_been_waiting_longer() -> None:
@@ -61,7 +78,7 @@ def test_a_workload_has_a_higher_credit_if_its_tenant_used_fewer_resources_than_
         settings=SETTINGS,
     )
     more, fewer = scan_credits(world.view(), NOW_S).tolist()
-    assert (more, fewer) == (2.0 + 4.0 * (1 - 9 / 6), 2.0 + 4.0 * (1 - 3 / 6))
+    assert (more, fewer) == (2.0 + 4.0 * (1 - 9 / 12), 2.0 + 4.0 * (1 - 3 / 12))
 
 
 def test_the_highest_priority_goes_first_and_then_the_highest_credit() -> None:
@@ -161,3 +178,37 @@ def test_one_pass_updates_all_as_the_state_of_one_workload_affects_others() -> N
     ended = ScanWorld((owner,), queued, settings=SETTINGS)
     assert scan_pass(busy.view(), NOW_S).priority.tolist() == [LOWEST_PRIORITY]
     assert scan_pass(ended.view(), NOW_S).priority.tolist() == [2]
+
+
+def test_quotas_are_per_priority_level() -> None:
+    """ "Training workloads with different priorities are assigned capacity quotas per priority level." (§2) Here 8 GPUs at
+    priority 1 and 4 at priority 4: what is asked for at one of them takes nothing of the other."""
+    owner = replace(tenant("t", priority=4, any=4), further_quotas=((1, tenant("t", any=8).quota),))
+    queued = (
+        Queued("first at 1", "t", 100.0, {"any": 6}, asked=1),
+        Queued("too much at 1", "t", 200.0, {"any": 4}, asked=1),
+        Queued("asks for none", "t", 300.0, {"any": 3}),
+        Queued("asks for 4", "t", 400.0, {"any": 1}, asked=4),
+        Queued("too much at 4", "t", 500.0, {"any": 1}),
+    )
+    running = (LiveRow("runs at 1", "t", 0.0, {"any": 2}, True, priority=1, asked=1),)
+    view = ScanWorld((owner,), queued, running, settings=SETTINGS).view()
+    plan = scan_pass(view, NOW_S)
+    assert plan.reclassifications == ()
+    stand = zip(plan.priority.tolist(), plan.within_quota.tolist(), strict=True)
+    assert dict(zip(view.pending.workloads, stand, strict=True)) == {
+        "first at 1": (1, True),
+        "too much at 1": (LOWEST_PRIORITY, False),
+        "asks for none": (4, True),
+        "asks for 4": (4, True),
+        "too much at 4": (LOWEST_PRIORITY, False),
+    }
+
+
+def test_why_says_at_which_priority_the_quota_is() -> None:
+    owner = replace(tenant("t", priority=4, any=4), further_quotas=((1, tenant("t", any=8).quota),))
+    view = ScanWorld((owner,), (Queued("w", "t", 0.0, {"any": 9}, asked=1),), settings=SETTINGS).view()
+    assert explain_entry(view, scan_pass(view, NOW_S), 0) == (
+        "w is over-quota: it asks for 9 GPUs at priority 1, but of tenant t's 8, 0 are used by running workloads and 0 by "
+        "those ahead of it in the queue, which leaves 8."
+    )

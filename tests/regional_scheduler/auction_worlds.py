@@ -287,7 +287,8 @@ def auction_one_at_a_time(
                 _place(world.inventories[best.region], lot, best, now)
                 world.rule(scan_pass, lot, "won", best.region, best)
             else:
-                kind = "awaiting data" if only_data_missing and not may_run else "waiting"
+                # What is unheard of may hold the data.
+                kind = "awaiting data" if only_data_missing and not may_run and not absent else "waiting"
                 world.rule(scan_pass, lot, kind, None, None)
 
     return world.run(auction_pass)

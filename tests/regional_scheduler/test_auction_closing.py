@@ -23,6 +23,7 @@ from regional_scheduler.auction import (
     WinReason,
     Won,
     close_round,
+    decide_lot,
 )
 from regional_scheduler.idle_outline import IdleMachines
 from regional_scheduler.rounds import (
@@ -45,6 +46,7 @@ NO_DATA = Abandoned(Diagnosis(Reason.NO_DATA, tables=(TableId("clicks"),)), "cli
 FULL = NoPlan(Diagnosis(Reason.NO_ROOM), "8 GPUs asked, 3 free", assumes_wins=False)
 FULL_WITH_WINS = replace(FULL, assumes_wins=True)
 TOGETHER = replace(FULL, diagnosis=Diagnosis(Reason.NO_ROOM_TOGETHER))
+HELD = replace(FULL, diagnosis=Diagnosis(Reason.HELD_FOR_OTHERS))
 
 
 def bid(load: float) -> Bid:
@@ -124,6 +126,25 @@ def test_when_only_data_is_missing_the_workload_awaits_it() -> None:
     assert verdict.missing_tables == ((EAST, (TableId("clicks"),)),)
     assert (verdict.diagnosis.reason, verdict.diagnosis.tables) == (Reason.NO_DATA, ("clicks",))
     assert "clicks is not here" in verdict.sentence
+
+
+def test_no_workload_awaits_data_that_a_region_may_hold_which_did_not_answer() -> None:
+    [verdict] = one_lot({EAST: NO_DATA, NORTH: NOT_ALLOWED}, absent=[WEST]).verdicts
+    assert isinstance(verdict, Waiting)
+    assert verdict.diagnosis == Diagnosis(Reason.NO_ANSWER, WEST)
+    assert verdict.sentence.startswith("west may hold the tables of w0 and did not answer: ")
+
+
+@pytest.mark.parametrize(("holders", "awaits"), [([], True), ([EAST], True), ([WEST], False), ([NORTH, WEST], False)])
+def test_only_regions_that_hold_the_data_are_waited_for_whether_they_take_part_or_not(
+    holders: list[RegionId], awaits: bool
+) -> None:
+    verdict = decide_lot(lot(0), {EAST: NO_DATA}, (NORTH,), lambda _: holders)
+    assert isinstance(verdict, AwaitingData if awaits else Waiting)
+    expected = (
+        Diagnosis(Reason.NO_DATA, tables=(TableId("clicks"),)) if awaits else Diagnosis(Reason.NO_ANSWER, holders[0])
+    )
+    assert verdict.diagnosis == expected
 
 
 def test_when_no_region_may_run_it_the_workload_waits_without_asking_for_data() -> None:
@@ -225,6 +246,13 @@ def test_jobs_without_room_together_may_find_some_after_other_wins() -> None:
     assert len(closed(a_round(2, EAST), answers).verdicts) == 1
 
 
+def test_what_is_kept_for_a_gang_may_be_open_after_it_has_won_and_says_nothing_of_others() -> None:
+    answers = {EAST: response(EAST, [bid(0.1), HELD])}
+    assert len(closed(a_round(2, EAST), answers).verdicts) == 1
+    assert closed(a_round(1, EAST), {EAST: response(EAST, [HELD])}).hopeless == ()
+    assert len(closed(a_round(1, EAST), {EAST: response(EAST, [FULL])}).hopeless) == 1
+
+
 def test_a_refusal_with_wins_placed_that_did_not_come_is_worth_nothing() -> None:
     answers = {
         EAST: response(EAST, [bid(0.9), FULL_WITH_WINS], assumed=[0]),
@@ -254,7 +282,7 @@ def answered_rounds(draw: st.DrawFn) -> tuple[Round, list[RegionResponse]]:
     lots = draw(st.integers(1, 7))
     regions = draw(st.sets(st.sampled_from([EAST, WEST, NORTH])))
     loads = st.integers(0, 3).map(lambda quarters: bid(quarters / 4))
-    others: list[Answer] = [FULL, FULL_WITH_WINS, TOGETHER, NO_DATA, NO_HARDWARE, NOT_ALLOWED]
+    others: list[Answer] = [FULL, FULL_WITH_WINS, TOGETHER, HELD, NO_DATA, NO_HARDWARE, NOT_ALLOWED]
     answer: st.SearchStrategy[Answer] = st.one_of(loads, loads, st.sampled_from(others))
     responses = [
         response(
@@ -272,7 +300,8 @@ def rests_on_truth(names: Sequence[WorkloadId], winners: Sequence[RegionId | Non
     answer = one.answers[len(winners)]
     if isinstance(answer, Abandoned):
         return True
-    if isinstance(answer, NoPlan) and not answer.assumes_wins and answer.reason is not Reason.NO_ROOM_TOGETHER:
+    of_one = Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS
+    if isinstance(answer, NoPlan) and not answer.assumes_wins and answer.reason not in of_one:
         return True
     won = {name for name, winner in zip(names, winners, strict=False) if winner == one.region}
     return won == {name for name in names[: len(winners)] if name in one.assumed_wins}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.service_world import many_machines
+from data_placement.catalog import Catalog
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
@@ -19,12 +23,17 @@ from domain.identifiers import (
 )
 from domain.placement import AttemptKey, Holding
 from domain.plan import Plan
-from domain.rank import Standing
+from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.auction import RoundOutcome, close_round
+from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.idle_outline import IdleMachines, IdleOutline, outline_of
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusals.kinds import kind_of
 from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.rounds import AuctionSettings, Lot, open_round
+from tests.regional_scheduler.auction_worlds import lots_won
 
 A100, V100 = GpuModel("a100"), GpuModel("v100")
 STANDING = Standing(1, 0)
@@ -110,3 +119,40 @@ def test_never_differs_from_the_planner_where_the_outline_tells_everything(
             hold(inventory, plan)
             outline.take(place)
             assert outline.idle_gpus == sum(idle.idle_gpus * idle.machines for idle in outline_of(inventory).idle)
+
+
+def test_a_queue_that_is_ranked_anew_before_every_round_is_decided_many_lots_at_a_time() -> None:
+    """Three regions alike: which of them wins changes with every win, so a lot without a guess would end a round."""
+    fleet = many_machines(3, 1, 10)
+    bidders = {one.region: RegionBidder(one, RegionCapacity(one), Catalog()) for one in fleet.regions}
+    waiting = [workload_of(number, gpu_job(1, 1, model=GpuModel("A100"))) for number in range(150)]
+    rng = random.Random(1)
+    outcome: RoundOutcome | None = None
+    decided: list[int] = []
+    while sum(decided) < 100:
+        rng.shuffle(waiting)
+        lots = [lot_of(workload, place) for place, workload in enumerate(waiting)]
+        opened = open_round(
+            number=len(decided) + 1,
+            scan_pass=len(decided) + 1,
+            now=0.0,
+            settings=AuctionSettings(16),
+            participants=tuple(bidders),
+            upcoming=lots,
+            hints={} if outcome is None else outcome.hints(),
+            hints_of_kinds={} if outcome is None else outcome.hints_of_kinds(),
+        )
+        closed = close_round(opened, [bidder.answer(opened, 0.0) for bidder in bidders.values()], 0.0, lots[16:32])
+        assert isinstance(closed, RoundOutcome)
+        for region, bidder in bidders.items():
+            bidder.confirm(lots_won(closed, region), 0.0)
+        won = {verdict.lot.workload.workload for verdict in closed.verdicts}
+        waiting = [workload for workload in waiting if workload.workload not in won]
+        decided.append(len(closed.verdicts))
+        outcome = closed
+    assert len(decided) <= 12, decided
+
+
+def lot_of(workload: Workload, place: int) -> Lot:
+    position = QueuePosition(workload.workload, STANDING, -float(place), 0.0, within_quota=True)
+    return Lot(workload, position, AttemptNumber(1), kind=kind_of(workload.specification))

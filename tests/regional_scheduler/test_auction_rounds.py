@@ -67,7 +67,8 @@ def always(dead: frozenset[RegionId], number: int) -> frozenset[RegionId]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_dead_region_only_delays_the_rounds(window: int) -> None:
-    """What the others decide after each deadline is what they would decide if the dead region were not there."""
+    """What the others decide after each deadline is what they would decide if the dead region were not there; but it may
+    hold data."""
     delayed = 0
     for seed in range(SOME_WORLDS):
         world = random_world(seed)

@@ -63,6 +63,14 @@ class Ask(NamedTuple):
         memory.remember(self.workload, self.standing, refusal, now_s, within_quota=self.within_quota)
 
 
+def may_be_split(ask: Ask) -> Ask:
+    """The same, but that its first job may be split over clusters."""
+    specification = ask.workload.specification
+    first, *others = specification.jobs
+    jobs_ = (replace(first, across_clusters=True), *others)
+    return ask._replace(workload=replace(ask.workload, specification=replace(specification, jobs=jobs_)))
+
+
 @cache
 def asks(most_tasks: int = 3) -> st.SearchStrategy[Ask]:
     return st.builds(Ask, workloads(most_jobs=2, most_tasks=most_tasks), standings(), st.booleans())
@@ -142,6 +150,21 @@ def test_never_refuses_what_could_be_placed_when_others_scale_in(
     for step in elastic:
         world.take(step)
     assert_never_wrong(world, questions, history)
+
+
+@settings(max_examples=50)
+@given(
+    full_worlds((DEFAULT_MECHANISM, DEFAULT_MECHANISM)) | full_worlds((CELLS_MECHANISM, DEFAULT_MECHANISM)),
+    st.lists(st.builds(MakeElastic, st.integers(0, 50), st.integers(0, 2)), max_size=4),
+    st.lists(asks(6) | asks(6).map(may_be_split), min_size=3, max_size=6),
+    st.lists(changes(), min_size=3, max_size=10),
+)
+def test_never_refuses_what_could_be_split_for_what_could_not(
+    world: World, elastic: list[MakeElastic], questions: list[Ask], history: list[Step]
+) -> None:
+    for step in elastic:
+        world.take(step)
+    assert_never_wrong(world, [*questions, *map(may_be_split, questions)], history)
 
 
 @settings(max_examples=500)

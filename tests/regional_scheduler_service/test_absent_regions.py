@@ -78,7 +78,7 @@ def test_what_a_region_has_won_that_does_not_return_is_put_up_again(
             assert memory is not None
             await Auctioneer(database, lease, memory, SystemClock(), AuctionConfiguration()).step()
             async with database.transaction() as connection:
-                stored = await auction_store.open_round(connection, lock=False)
+                stored = await auction_store.open_round(connection, COAST, lock=False)
                 assert [lot["workload"] for lot in (stored.lots if stored is not None else ())] == [W1] * put_up
                 assert await auction_store.has_awards(connection, COAST) is not put_up
 

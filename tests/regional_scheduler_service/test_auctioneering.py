@@ -55,8 +55,19 @@ class AuctioningRegion:
 
     async def step(self) -> bool:
         """Dispatches what it has won, then takes a step in the auction; whether there may be more to do."""
+        dispatched = await self.dispatch()
+        return await self.auction() or dispatched
+
+    async def auction(self) -> bool:
+        """A step in the auction, and what the region has to say of refused kinds before and after; whether there may be more to do."""
+        objected = await self.auctioneer.object_to_refusals()
+        moved = (await self.auctioneer.step()).moved
+        return await self.auctioneer.object_to_refusals() or moved or objected
+
+    async def dispatch(self) -> bool:
+        """Dispatches what it has won; whether that was anything."""
         memory = self.memory
-        async with self.database.transaction() as connection:
+        async with self.database.transaction(pipelined=True) as connection:
             dispatched = await dispatch_awards(
                 connection,
                 self.region,
@@ -69,7 +80,7 @@ class AuctioningRegion:
         assert dispatched.given_back == 0, "what was won has room"
         for attempt in dispatched.attempts:
             memory.live.add(attempt)
-        return (await self.auctioneer.step()).moved or bool(dispatched.attempts)
+        return bool(dispatched.attempts)
 
 
 def crowd(seed: int) -> WorldPlan:
@@ -111,14 +122,14 @@ async def prepare(connection: AnyConnection, plan: WorldPlan) -> None:
     )
 
 
-async def open_region(database: Database, region: RegionId) -> AuctioningRegion:
+async def open_region(database: Database, region: RegionId, window: int = LARGEST_WINDOW) -> AuctioningRegion:
     async with database.transaction() as connection:
         memory = await load_memory(connection, region)
         name = f"{lease_store.REGIONAL_PREFIX}{region}"
         lease = await lease_store.acquire(connection, name, f"of {region}", "nowhere", 1, LONG_REAL_S)
     assert memory is not None
     assert lease is not None
-    configuration = AuctionConfiguration(window=LARGEST_WINDOW, answer_timeout_real_s=LONG_REAL_S)
+    configuration = AuctionConfiguration(window=window, answer_timeout_real_s=LONG_REAL_S)
     auctioneer = Auctioneer(database, lease, memory, StoppedClock(), configuration)
     return AuctioningRegion(region, database, memory, auctioneer)
 

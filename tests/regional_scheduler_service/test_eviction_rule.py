@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from domain.clock import ManualClock
-from domain.eviction import EvictionRule, evictable_from_s
+from domain.eviction import EvictionRule, VictimChoice, evictable_from_s
 from formats.problems import FormatError
 from services.configuration import Configuration, load_configuration
 from services.database import attempt_store
@@ -140,3 +140,29 @@ def test_the_configuration_bounds_evictions(tmp_path: Path) -> None:
     file.write_text("eviction: {minimum_run_time_s: -1}")
     with pytest.raises(FormatError, match=r"eviction\.minimum_run_time_s"):
         load_configuration(file)
+
+
+@pytest.mark.parametrize(("started_s", "checkpoint_s", "saved_s"), [(2050.0, 2090.0, 2090.0), (2050.0, None, 2050.0)])
+def test_a_session_knows_when_an_attempt_last_saved_its_work(
+    database_url: str, started_s: float, checkpoint_s: float | None, saved_s: float
+) -> None:
+    rule = EvictionRule(victims=VictimChoice.LEAST_WORK_DESTROYED)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await dispatch_over_quota(connection)
+            await connection.execute("UPDATE attempts SET state = 'RUNNING', started_s = %s", (started_s,))
+            if checkpoint_s is not None:
+                await attempt_store.record_checkpoints(connection, [(FIRST, 30.0, checkpoint_s)])
+            memory = await load_memory(connection, EAST, rule, 2100.0)
+            assert memory is not None
+            holding = memory.inventory.holding(FIRST)
+            assert holding is not None
+            assert holding.saved_s == saved_s
+            memory.inventory.save_work(FIRST, 2095.0)
+            holding = memory.inventory.holding(FIRST)
+            assert holding is not None
+            assert holding.saved_s == 2095.0
+            memory.inventory.check()
+
+    asyncio.run(scenario())

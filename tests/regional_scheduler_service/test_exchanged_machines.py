@@ -8,8 +8,11 @@ import pytest
 
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
-from domain.identifiers import WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, MachineId, WorkloadId
 from domain.life_cycle import State
+from domain.placement import AttemptKey, Holding
+from domain.rank import Standing
+from domain.reservation import Reservation, ReservationRule
 from domain.sensitivity import SensitivityProfile
 from formats.trace_workload import MODEL_LABEL
 from regional_scheduler.bidding import RegionBidder
@@ -22,6 +25,18 @@ from services.regional_scheduler.orders import resize_request
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, FLEET, TENANTS, cluster, new_attempt, placement, specification
 
+GANG = WorkloadId("gang")
+KEPT = Reservation(
+    GANG,
+    EAST,
+    (ClusterId("east-b"),),
+    (MachineId("east-b-r0-m0"),),
+    8,
+    Standing(3, 0),
+    made_s=1_000.0,
+    expected_start_s=10_000.0,
+    expires_s=12_000.0,
+)
 PROFILE = SensitivityProfile((1.0, 24.0), (0.1, 1000.0), ((1.0, 1.0), (24.0, 24.0)))
 
 
@@ -64,3 +79,20 @@ def test_an_attempt_with_a_profile_may_be_changed_to_hold_something_on_a_new_mac
     attempt.placements = (there, moved)
     request = resize_request(attempt, moved.cluster)
     assert request.work_rate == pytest.approx(2.0)
+
+
+def test_what_is_kept_for_a_gang_stays_kept_when_there_are_more_machines() -> None:
+    memory = make_memory(
+        Revisions(1, 1, 1, 1), FLEET, {}, TENANTS, Catalog(), [], EAST, reservations=ReservationRule(), kept=[KEPT]
+    )
+    assert memory is not None
+    east, *_ = FLEET.regions
+    more = replace(east, clusters=(cluster("east-b", machines_per_rack=3), *east.clusters[1:]))
+    inventory = capacity_after_change(memory.inventory, more, {})
+    assert inventory.reserved.all == (KEPT,)
+    asked = specification(tasks=6), Standing(3, 0)
+    assert inventory.reserved.binding(WorkloadId("other"), *asked, now=10_000.0) == (KEPT,)
+    # And where its gang has started on the machines that there were, it is spent on those that there are.
+    memory.inventory.hold(Holding(AttemptKey(GANG, AttemptNumber(1)), Standing(3, 0), 0.0, (placement(),)))
+    inventory = capacity_after_change(memory.inventory, more, {})
+    assert inventory.reserved.binding(WorkloadId("other"), *asked, now=10_000.0) == ()

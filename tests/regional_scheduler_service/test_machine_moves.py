@@ -39,7 +39,7 @@ from tests.regional_scheduler_service.test_refused_changes import (
 )
 from tests.regional_scheduler_service.test_won_scale_in import TASKS
 
-PATIENCE_REAL_S = 60.0
+PATIENCE_REAL_S = 240.0
 EAST_A, EAST_B = ClusterId("east-a"), ClusterId("east-b")
 
 

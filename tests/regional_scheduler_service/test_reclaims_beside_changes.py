@@ -33,7 +33,7 @@ from tests.regional_scheduler_service.test_won_scale_in import elastic
 
 NOW_S = 3000.0
 WITH_BASE_TASKS, WITH_FLEXIBLE_TASKS = "east-b-r0-m0", "east-b-r0-m1"
-PATIENCE_REAL_S = 60.0
+PATIENCE_REAL_S = 240.0
 
 
 def on(machine: str, number: int) -> TaskPlacement:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 
 from formats.profiles_file import write_profiles
 from scripts.results.side_by_side import run_side_by_side
-from scripts.results.synergy import __main__ as command
 from scripts.results.synergy import runs
 from scripts.results.synergy.cases import (
     DERIVED_MULTI,
@@ -89,16 +87,6 @@ def test_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written = {path.name for path in (tmp_path / "results").rglob("*") if path.is_file()}
     assert written == {"synergy.md", "load.svg"}
     assert "synergy/load.svg" in (tmp_path / "results" / "synergy.md").read_text()
-
-
-def test_a_run_that_was_written_down_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(DERIVED_SINGLE, 9.0, TUNE)
-    monkeypatch.setattr(command, "WRITTEN_DOWN", tmp_path / "runs.jsonl")
-    monkeypatch.setattr(command, "run_case", lambda case: {**asdict(case), "jct_s": 1.0})
-    assert command.run_once(case)["jct_s"] == 1.0
-    monkeypatch.setattr(command, "run_case", lambda case: {**asdict(case), "jct_s": 2.0})
-    assert command.run_once(case)["jct_s"] == 1.0
-    assert command.run_once(replace(case, load=8.0))["jct_s"] == 2.0
 
 
 def test_a_case_is_run_once() -> None:

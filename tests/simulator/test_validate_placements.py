@@ -173,6 +173,14 @@ GANGS: Broken = {
         ),
         "the gang is torn",
     ),
+    "base tasks in two clusters": (
+        log()
+        .submit("a", {**job(2, 0), "cpus": 4, "memory_gib": 16})
+        .run("a", task("e1", [], cpus=4), task("c1", [], 1, cpus=4))
+        .wait(100)
+        .complete("a"),
+        "the base tasks of job main are in clusters east-a, east-b, but it did not ask for across_clusters",
+    ),
     "a job is missing": (
         log().submit("a", job(), job(name="other")).run("a", ON_E1).wait(100).complete("a"),
         "job other has 1 base tasks, but the placement lacks 1 of them",

@@ -44,6 +44,8 @@ def test_the_legal_runs_show_something() -> None:
     assert kinds == {kind.value for kind in EventKind} - {
         "awaiting_data",
         "change_refused",
+        "cluster_back",
+        "cluster_lost",
         "downgraded",
         "loan_short",
         "loaned",
@@ -51,6 +53,8 @@ def test_the_legal_runs_show_something() -> None:
         "mechanism_failed",
         "promoted",
         "reclaimed",
+        "reservation_ended",
+        "reserved",
         "restored",
         "run_ended",
         "table_moved",

@@ -2,12 +2,17 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TypeVar
 
 import grpc
 import pytest
 
 from services.clock import SystemClock
 from services.cluster_manager.server import ClusterManagerServer
+from services.database import lease_store
 from services.database.engine import Database
 from services.database.lease_store import LeaseLost
 from services.execution.emulated_executor import EmulatedExecutor
@@ -19,9 +24,17 @@ from tests.execution.orders import CLUSTER, emulated, key
 
 _NAME = "regional/east"
 
+_Result = TypeVar("_Result")
+
 
 def _keeper(database: Database, holder: str, duration_real_s: float = 60.0) -> LeaseKeeper:
     return LeaseKeeper(database, _NAME, holder, f"{holder}:1", duration_real_s)
+
+
+def _beside(story: Callable[[], Coroutine[object, object, _Result]]) -> _Result:
+    """What the story returns, told on a loop of its own in another thread; this thread stands still until then."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, story()).result()
 
 
 def test_one_that_slept_longer_than_its_lease_is_certain_of_nothing(database_url: str) -> None:
@@ -76,6 +89,95 @@ def test_each_session_of_the_same_holder_has_a_greater_token(database_url: str) 
             keeper = _keeper(database, "one")
             tokens = [(await keeper.wait_until_held()).token for _ in range(3)]
             assert tokens == sorted(set(tokens))
+
+    asyncio.run(scenario())
+
+
+def test_a_loop_that_is_busy_for_longer_than_its_lease_keeps_it(database_url: str) -> None:
+    async def renewals_seen() -> int:
+        """Beside the loop that is busy: until the lease was renewed often enough to have ended without that."""
+        seen: set[datetime] = set()
+        async with Database(database_url) as database:
+            while len(seen) < 5:
+                (record,) = await database.run(lease_store.list_leases)
+                assert record.live
+                seen.add(record.expires_at)
+                await asyncio.sleep(0.01)
+        return len(seen)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            keeper = _keeper(database, "one", duration_real_s=2.0)
+            lease = await keeper.wait_until_held()
+
+            async def work() -> int:
+                seen = _beside(renewals_seen)  # The loop stands still meanwhile.
+                async with fenced_transaction(database, lease) as connection:
+                    await connection.execute("SELECT 1")
+                assert keeper.certain
+                return seen
+
+            keeping = asyncio.ensure_future(keeper.keep(lease))
+            await asyncio.sleep(0)
+            assert await work() == 5
+            assert not keeping.done()
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_loop_that_makes_no_turn_for_too_long_loses_its_lease_and_writes_nothing_more(database_url: str) -> None:
+    async def taken_over() -> int:
+        """Beside the loop that is dead."""
+        async with Database(database_url) as database:
+            return (await _keeper(database, "two", duration_real_s=0.3).wait_until_held()).token
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            keeper = LeaseKeeper(database, _NAME, "one", "one:1", 1.0, silence_real_s=0.2)
+            lease = await keeper.wait_until_held()
+            keeping = asyncio.ensure_future(keeper.keep(lease))
+            await asyncio.sleep(0)
+            assert _beside(taken_over) > lease.token  # The loop stands still until it has happened.
+            assert not keeper.certain
+            with pytest.raises(LeaseLost):
+                async with fenced_transaction(database, lease) as connection:
+                    await connection.execute("CREATE TABLE written_too_late ()")
+            await keeping  # ends, because it was given up
+            async with database.transaction() as connection:
+                cursor = await connection.execute("SELECT to_regclass('written_too_late')")
+                assert await cursor.fetchone() == (None,)
+
+    asyncio.run(scenario())
+
+
+def test_work_ends_when_its_loop_goes_on_after_the_lease_was_given_up(database_url: str) -> None:
+    async def given_up() -> None:
+        async with Database(database_url) as database:
+            live = True
+            while live:
+                await asyncio.sleep(0.01)
+                live = any(record.live for record in await database.run(lease_store.list_leases))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            # Without being given up it would last for an hour.
+            keeper = LeaseKeeper(database, _NAME, "one", "one:1", 3_600.0, silence_real_s=0.2)
+            lease = await keeper.wait_until_held()
+            ended = []
+
+            async def work() -> None:
+                try:
+                    await asyncio.sleep(0)
+                    _beside(given_up)
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append("work")
+
+            await until_one_ends(work(), keeper.keep(lease))
+            assert ended == ["work"]
+            assert (await keeper.wait_until_held()).token > lease.token
 
     asyncio.run(scenario())
 

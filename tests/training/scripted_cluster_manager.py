@@ -11,7 +11,7 @@ import grpc
 
 from topmast.v1 import training_session_pb2, training_session_pb2_grpc
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 Heartbeat = training_session_pb2.HeartbeatRequest
 Saved = training_session_pb2.CheckpointSavedRequest

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "training"
 STEPS = 400
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 class Job:

@@ -74,6 +74,7 @@ jobs = st.builds(
     profile=st.none() | st.builds(ModelProfile, st.none() | numbers, st.none() | numbers, st.none() | numbers),
     affinity=st.just(NO_JOB_AFFINITY) | affinities,
     scaling=st.lists(st.builds(ScalingPoint, int32s, numbers), max_size=3).map(tuple),
+    across_clusters=st.booleans(),
 )
 
 specifications = st.builds(
@@ -106,6 +107,7 @@ placements = st.builds(
 scores = st.builds(
     Score,
     reclaim_class=int32s,
+    work_destroyed_by_priority=st.lists(numbers, min_size=7, max_size=7).map(tuple),
     preempted_by_priority=st.lists(int32s, min_size=7, max_size=7).map(tuple),
     preempted_running_s=numbers,
     spread=int32s,

@@ -94,7 +94,8 @@ def test_never_changes_a_score(score: Score) -> None:
 
 def _score(message: regional_scheduler_pb2.Score) -> Score:
     values = {name: getattr(message, name) for name in Score._fields}
-    return Score(**values | {"preempted_by_priority": tuple(message.preempted_by_priority)})
+    by_priority = [name for name in Score._fields if name.endswith("_by_priority")]
+    return Score(**values | {name: tuple(values[name]) for name in by_priority})
 
 
 @given(domain_values.attempt_keys)

@@ -72,6 +72,7 @@ class AttemptPlan(_message.Message):
     CHANGED_S_FIELD_NUMBER: _builtins.int
     CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
     WORK_RATE_FIELD_NUMBER: _builtins.int
+    RENDEZVOUS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     hold: _builtins.bool
@@ -93,6 +94,10 @@ class AttemptPlan(_message.Message):
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[_workload_pb2.TaskPlacement]:
         """Only those in this cluster."""
 
+    @_builtins.property
+    def rendezvous(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rendezvous]:
+        """Where the jobs meet that have tasks here and their first one in another cluster. Not set while `hold`."""
+
     def __init__(
         self,
         *,
@@ -107,14 +112,42 @@ class AttemptPlan(_message.Message):
         changed_s: _builtins.float = ...,
         changed_progress: _builtins.float = ...,
         work_rate: _builtins.float = ...,
+        rendezvous: _abc.Iterable[Global___Rendezvous] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "hold", b"hold", "placements", b"placements", "progress", b"progress", "revision", b"revision", "specification", b"specification", "started_s", b"started_s", "work_rate", b"work_rate", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "hold", b"hold", "placements", b"placements", "progress", b"progress", "rendezvous", b"rendezvous", "revision", b"revision", "specification", b"specification", "started_s", b"started_s", "work_rate", b"work_rate", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttemptPlan: _TypeAlias = AttemptPlan  # noqa: Y015
+
+@_typing.final
+class Rendezvous(_message.Message):
+    """Where the tasks of a job meet: the machine of its first task, and a port that was free there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    address: _builtins.str
+    port: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        address: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "job", b"job", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rendezvous: _TypeAlias = Rendezvous  # noqa: Y015
 
 @_typing.final
 class ExecutePlanRequest(_message.Message):
@@ -307,6 +340,7 @@ class AttemptStatus(_message.Message):
     CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
     LOST_TASKS_FIELD_NUMBER: _builtins.int
+    RENDEZVOUS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     phase: Global___AttemptPhase.ValueType
@@ -333,6 +367,10 @@ class AttemptStatus(_message.Message):
     def lost_tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostTask]:
         """Flexible tasks that were killed or are gone with their machine; the others go on when they are resized to do without."""
 
+    @_builtins.property
+    def rendezvous(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rendezvous]:
+        """Of the jobs that have tasks in other clusters too and their first one here, from when the places are held."""
+
     def __init__(
         self,
         *,
@@ -351,10 +389,11 @@ class AttemptStatus(_message.Message):
         changed_progress: _builtins.float = ...,
         measured: _abc.Iterable[Global___JobMeasurement] | None = ...,
         lost_tasks: _abc.Iterable[Global___LostTask] | None = ...,
+        rendezvous: _abc.Iterable[Global___Rendezvous] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "lost_tasks", b"lost_tasks", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "lost_tasks", b"lost_tasks", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "rendezvous", b"rendezvous", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

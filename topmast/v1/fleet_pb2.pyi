@@ -420,6 +420,56 @@ class VirtualCluster(_message.Message):
 Global___VirtualCluster: _TypeAlias = VirtualCluster  # noqa: Y015
 
 @_typing.final
+class PriorityQuota(_message.Message):
+    """What a tenant may use at a priority."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class GpuQuotaEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GPU_QUOTA_FIELD_NUMBER: _builtins.int
+    CPU_QUOTA_FIELD_NUMBER: _builtins.int
+    cpu_quota: _builtins.float
+    """Not set: CPUs are not limited."""
+    @_builtins.property
+    def gpu_quota(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """GPUs by model; "any" holds the models that have no entry of their own."""
+
+    def __init__(
+        self,
+        *,
+        gpu_quota: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        cpu_quota: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "gpu_quota", b"gpu_quota"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_quota: _TypeAlias = _typing.Literal["cpu_quota"]  # noqa: Y015
+    _WhichOneofArgType__cpu_quota: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_quota) -> _WhichOneofReturnType__cpu_quota | None: ...
+
+Global___PriorityQuota: _TypeAlias = PriorityQuota  # noqa: Y015
+
+@_typing.final
 class Tenant(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -443,15 +493,37 @@ class Tenant(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FurtherQuotasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        @_builtins.property
+        def value(self) -> Global___PriorityQuota: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: Global___PriorityQuota | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TENANT_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     GPU_QUOTA_FIELD_NUMBER: _builtins.int
     CPU_QUOTA_FIELD_NUMBER: _builtins.int
     FAIR_SHARE_WEIGHT_FIELD_NUMBER: _builtins.int
     VIRTUAL_CLUSTERS_FIELD_NUMBER: _builtins.int
+    FURTHER_QUOTAS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     priority: _builtins.int
-    """0 is the highest, 6 the lowest."""
+    """Of workloads that ask for none; 0 is the highest, 6 the lowest."""
     cpu_quota: _builtins.float
     """Not set: CPUs are not limited."""
     fair_share_weight: _builtins.float
@@ -462,6 +534,10 @@ class Tenant(_message.Message):
 
     @_builtins.property
     def virtual_clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualCluster]: ...
+    @_builtins.property
+    def further_quotas(self) -> _containers.MessageMap[_builtins.int, Global___PriorityQuota]:
+        """Quotas at other priorities, by priority."""
+
     def __init__(
         self,
         *,
@@ -471,10 +547,11 @@ class Tenant(_message.Message):
         cpu_quota: _builtins.float | None = ...,
         fair_share_weight: _builtins.float = ...,
         virtual_clusters: _abc.Iterable[Global___VirtualCluster] | None = ...,
+        further_quotas: _abc.Mapping[_builtins.int, Global___PriorityQuota] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "fair_share_weight", b"fair_share_weight", "gpu_quota", b"gpu_quota", "priority", b"priority", "tenant", b"tenant", "virtual_clusters", b"virtual_clusters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "fair_share_weight", b"fair_share_weight", "further_quotas", b"further_quotas", "gpu_quota", b"gpu_quota", "priority", b"priority", "tenant", b"tenant", "virtual_clusters", b"virtual_clusters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_quota: _TypeAlias = _typing.Literal["cpu_quota"]  # noqa: Y015
     _WhichOneofArgType__cpu_quota: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota"]  # noqa: Y015

@@ -294,6 +294,61 @@ class CancelWorkloadResponse(_message.Message):
 Global___CancelWorkloadResponse: _TypeAlias = CancelWorkloadResponse  # noqa: Y015
 
 @_typing.final
+class DeclareLostRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    YES_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    cluster: _builtins.str
+    """Empty: all clusters of the region, and what it has won."""
+    yes: _builtins.bool
+    """Also when it is there: what runs there is stopped."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        yes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "region", b"region", "yes", b"yes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareLostRequest: _TypeAlias = DeclareLostRequest  # noqa: Y015
+
+@_typing.final
+class DeclareLostResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that were not lost before."""
+
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The attempts that end for it, as workload#attempt."""
+
+    def __init__(
+        self,
+        *,
+        clusters: _abc.Iterable[_builtins.str] | None = ...,
+        attempts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "clusters", b"clusters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareLostResponse: _TypeAlias = DeclareLostResponse  # noqa: Y015
+
+@_typing.final
 class MoveWorkloadRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -385,11 +440,16 @@ class GetQueueResponse(_message.Message):
     QUEUED_FIELD_NUMBER: _builtins.int
     SCAN_PASS_FIELD_NUMBER: _builtins.int
     SCAN_PASS_S_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
     scan_pass: _builtins.int
     scan_pass_s: _builtins.float
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueEntry]: ...
+    @_builtins.property
+    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reservation]:
+        """Of all that are queued, of the tenant if one is asked for; by expected_start_s."""
+
     def __init__(
         self,
         *,
@@ -397,14 +457,74 @@ class GetQueueResponse(_message.Message):
         queued: _builtins.int = ...,
         scan_pass: _builtins.int = ...,
         scan_pass_s: _builtins.float = ...,
+        reservations: _abc.Iterable[Global___Reservation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "queued", b"queued", "scan_pass", b"scan_pass", "scan_pass_s", b"scan_pass_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "queued", b"queued", "reservations", b"reservations", "scan_pass", b"scan_pass", "scan_pass_s", b"scan_pass_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetQueueResponse: _TypeAlias = GetQueueResponse  # noqa: Y015
+
+@_typing.final
+class Reservation(_message.Message):
+    """Machines that a region keeps for a gang that has waited for too long."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    MADE_S_FIELD_NUMBER: _builtins.int
+    EXPECTED_START_S_FIELD_NUMBER: _builtins.int
+    EXPIRES_S_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    name: _builtins.str
+    tenant: _builtins.str
+    region: _builtins.str
+    gpus: _builtins.int
+    """That the gang asks for."""
+    priority: _builtins.int
+    level: _builtins.int
+    made_s: _builtins.float
+    expected_start_s: _builtins.float
+    """When the machines will be free, if what runs there ends when it is expected to."""
+    expires_s: _builtins.float
+    """Not met by then, it is made anew."""
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        name: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        region: _builtins.str = ...,
+        clusters: _abc.Iterable[_builtins.str] | None = ...,
+        machines: _abc.Iterable[_builtins.str] | None = ...,
+        gpus: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        level: _builtins.int = ...,
+        made_s: _builtins.float = ...,
+        expected_start_s: _builtins.float = ...,
+        expires_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "expected_start_s", b"expected_start_s", "expires_s", b"expires_s", "gpus", b"gpus", "level", b"level", "machines", b"machines", "made_s", b"made_s", "name", b"name", "priority", b"priority", "region", b"region", "tenant", b"tenant", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reservation: _TypeAlias = Reservation  # noqa: Y015
 
 @_typing.final
 class ApplyFleetRequest(_message.Message):

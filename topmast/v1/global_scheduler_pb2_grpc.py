@@ -128,6 +128,11 @@ class GlobalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsResponse.FromString,
                 _registered_method=True)
+        self.DeclareLost = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/DeclareLost',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.DeclareLostRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.DeclareLostResponse.FromString,
+                _registered_method=True)
         self.ExplainMachine = channel.unary_unary(
                 '/topmast.v1.GlobalScheduler/ExplainMachine',
                 request_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.SerializeToString,
@@ -269,6 +274,15 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareLost(self, request, context):
+        """For an operator who knows: the cluster, or all clusters of the region, are lost at once, and what ran there runs
+        elsewhere. NOT_FOUND for what the fleet does not have; FAILED_PRECONDITION, and nothing is changed, for what holds its
+        lease, unless the request says yes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainMachine(self, request, context):
         """Why a machine is where it is, or what a cluster asks for and has.
         """
@@ -375,6 +389,11 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.ApplyMachineRequests,
                     request_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsResponse.SerializeToString,
+            ),
+            'DeclareLost': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareLost,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.DeclareLostRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.DeclareLostResponse.SerializeToString,
             ),
             'ExplainMachine': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainMachine,
@@ -873,6 +892,33 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/ApplyMachineRequests',
             topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsRequest.SerializeToString,
             topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareLost(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/DeclareLost',
+            topmast_dot_v1_dot_global__scheduler__pb2.DeclareLostRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.DeclareLostResponse.FromString,
             options,
             channel_credentials,
             insecure,

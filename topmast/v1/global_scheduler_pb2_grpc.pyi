@@ -75,6 +75,11 @@ class GlobalSchedulerStub:
     """Which machines would belong to which cluster by these requests; changes nothing."""
     ApplyMachineRequests: _grpc.UnaryUnaryMultiCallable[_machine_assignment_pb2.ApplyMachineRequestsRequest, _machine_assignment_pb2.ApplyMachineRequestsResponse]
     """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it."""
+    DeclareLost: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.DeclareLostRequest, _global_scheduler_pb2.DeclareLostResponse]
+    """For an operator who knows: the cluster, or all clusters of the region, are lost at once, and what ran there runs
+    elsewhere. NOT_FOUND for what the fleet does not have; FAILED_PRECONDITION, and nothing is changed, for what holds its
+    lease, unless the request says yes.
+    """
     ExplainMachine: _grpc.UnaryUnaryMultiCallable[_machine_assignment_pb2.ExplainMachineRequest, _machine_assignment_pb2.ExplainMachineResponse]
     """Why a machine is where it is, or what a cluster asks for and has."""
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
@@ -123,6 +128,11 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     """Which machines would belong to which cluster by these requests; changes nothing."""
     ApplyMachineRequests: _aio.UnaryUnaryMultiCallable[_machine_assignment_pb2.ApplyMachineRequestsRequest, _machine_assignment_pb2.ApplyMachineRequestsResponse]  # type: ignore[assignment]
     """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it."""
+    DeclareLost: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.DeclareLostRequest, _global_scheduler_pb2.DeclareLostResponse]  # type: ignore[assignment]
+    """For an operator who knows: the cluster, or all clusters of the region, are lost at once, and what ran there runs
+    elsewhere. NOT_FOUND for what the fleet does not have; FAILED_PRECONDITION, and nothing is changed, for what holds its
+    lease, unless the request says yes.
+    """
     ExplainMachine: _aio.UnaryUnaryMultiCallable[_machine_assignment_pb2.ExplainMachineRequest, _machine_assignment_pb2.ExplainMachineResponse]  # type: ignore[assignment]
     """Why a machine is where it is, or what a cluster asks for and has."""
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
@@ -276,6 +286,17 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_machine_assignment_pb2.ApplyMachineRequestsResponse, _abc.Awaitable[_machine_assignment_pb2.ApplyMachineRequestsResponse]]:
         """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it."""
+
+    @_abc_1.abstractmethod
+    def DeclareLost(
+        self,
+        request: _global_scheduler_pb2.DeclareLostRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.DeclareLostResponse, _abc.Awaitable[_global_scheduler_pb2.DeclareLostResponse]]:
+        """For an operator who knows: the cluster, or all clusters of the region, are lost at once, and what ran there runs
+        elsewhere. NOT_FOUND for what the fleet does not have; FAILED_PRECONDITION, and nothing is changed, for what holds its
+        lease, unless the request says yes.
+        """
 
     @_abc_1.abstractmethod
     def ExplainMachine(

@@ -157,6 +157,7 @@ class Score(_message.Message):
     FRAGMENTATION_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    WORK_DESTROYED_BY_PRIORITY_FIELD_NUMBER: _builtins.int
     reclaim_class: _builtins.int
     """0 evicts nothing, 1 scales in only, 2 preempts."""
     preempted_running_s: _builtins.float
@@ -168,6 +169,12 @@ class Score(_message.Message):
     def preempted_by_priority(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Evicted workloads, counted by their priority from 0 on."""
 
+    @_builtins.property
+    def work_destroyed_by_priority(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """GPU-seconds of work that the evictions destroy, by the priority of the victims from 0 on; before
+        `preempted_by_priority` in the order of importance. All 0 under a rule that does not go by it.
+        """
+
     def __init__(
         self,
         *,
@@ -178,10 +185,11 @@ class Score(_message.Message):
         fragmentation: _builtins.float = ...,
         hint: _builtins.int = ...,
         load: _builtins.float = ...,
+        work_destroyed_by_priority: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragmentation", b"fragmentation", "hint", b"hint", "load", b"load", "preempted_by_priority", b"preempted_by_priority", "preempted_running_s", b"preempted_running_s", "reclaim_class", b"reclaim_class", "spread", b"spread"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragmentation", b"fragmentation", "hint", b"hint", "load", b"load", "preempted_by_priority", b"preempted_by_priority", "preempted_running_s", b"preempted_running_s", "reclaim_class", b"reclaim_class", "spread", b"spread", "work_destroyed_by_priority", b"work_destroyed_by_priority"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -311,6 +311,7 @@ class JobSpecification(_message.Message):
     PINNED_CELL_FIELD_NUMBER: _builtins.int
     YIELDS_TO_DOWNGRADE_FIELD_NUMBER: _builtins.int
     SCALING_FIELD_NUMBER: _builtins.int
+    ACROSS_CLUSTERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tasks: _builtins.int
     """Base tasks: they start and stop together."""
@@ -322,6 +323,8 @@ class JobSpecification(_message.Message):
     """Only in the pinned cell of this name of the tenant's virtual cluster."""
     yields_to_downgrade: _builtins.bool
     """Instead of being evicted by its own virtual cluster it may lose its cells and go on opportunistically."""
+    across_clusters: _builtins.bool
+    """Its tasks may be in several clusters of the region where no single one has room."""
     @_builtins.property
     def resources(self) -> Global___TaskResources: ...
     @_builtins.property
@@ -359,10 +362,11 @@ class JobSpecification(_message.Message):
         pinned_cell: _builtins.str = ...,
         yields_to_downgrade: _builtins.bool = ...,
         scaling: _abc.Iterable[Global___ScalingPoint] | None = ...,
+        across_clusters: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "scaling", b"scaling", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_clusters", b"across_clusters", "affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "scaling", b"scaling", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_entry_point: _TypeAlias = _typing.Literal["command", "python", "emulated"]  # noqa: Y015
     _WhichOneofArgType_entry_point: _TypeAlias = _typing.Literal["entry_point", b"entry_point"]  # noqa: Y015
@@ -491,10 +495,13 @@ class WorkloadSpecification(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     STOP_GRACE_S_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tenant: _builtins.str
     stop_grace_s: _builtins.float
     """Time to save a checkpoint when stopped. Not set: 30 s."""
+    priority: _builtins.int
+    """One at which its tenant has a quota: it has that priority within this quota. Not set: the tenant's."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSpecification]: ...
     @_builtins.property
@@ -518,13 +525,19 @@ class WorkloadSpecification(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         retry: Global___RetryPolicy | None = ...,
         stop_grace_s: _builtins.float | None = ...,
+        priority: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_stop_grace_s", b"_stop_grace_s", "retry", b"retry", "stop_grace_s", b"stop_grace_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "_stop_grace_s", b"_stop_grace_s", "priority", b"priority", "retry", b"retry", "stop_grace_s", b"stop_grace_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stop_grace_s", b"_stop_grace_s", "jobs", b"jobs", "labels", b"labels", "name", b"name", "regions", b"regions", "retry", b"retry", "stop_grace_s", b"stop_grace_s", "tables", b"tables", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "_stop_grace_s", b"_stop_grace_s", "jobs", b"jobs", "labels", b"labels", "name", b"name", "priority", b"priority", "regions", b"regions", "retry", b"retry", "stop_grace_s", b"stop_grace_s", "tables", b"tables", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
     _WhichOneofReturnType__stop_grace_s: _TypeAlias = _typing.Literal["stop_grace_s"]  # noqa: Y015
     _WhichOneofArgType__stop_grace_s: _TypeAlias = _typing.Literal["_stop_grace_s", b"_stop_grace_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_grace_s) -> _WhichOneofReturnType__stop_grace_s | None: ...
 
 Global___WorkloadSpecification: _TypeAlias = WorkloadSpecification  # noqa: Y015

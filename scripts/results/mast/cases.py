@@ -9,11 +9,14 @@ from types import MappingProxyType
 import numpy as np
 
 from data_placement.catalog import Catalog
+from domain.eviction import VictimChoice
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TenantId
 from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY
+from formats.scheduler_file import EvictionSection
 from formats.trace import TraceRow
+from global_scheduler.credit import FairShare
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
@@ -25,6 +28,8 @@ from simulator.published_statistics import MAST_PRIORITIES
 SEED = 2024
 GPUS_PER_MACHINE = 8
 LOADS = (0.7, 1.0, 1.3)
+AS_PUBLISHED = EvictionSection(victims=VictimChoice.PUBLISHED)
+"""Victims as the paper chooses them (§4.3)."""
 POLICIES = ("mast", "federated", "random_region", "own_region")
 IDEAL = "ideal"
 """Compared at the middle load only: on a longer queue its search takes too long."""
@@ -54,7 +59,8 @@ class Case:
     @property
     def settings(self) -> SimulationSettings:
         changes: dict[str, bool] = {"trace_regions_bind": False, **MEMORIES[self.memory]}
-        return SimulationSettings().model_copy(update=changes)
+        settings = SimulationSettings(eviction=AS_PUBLISHED, fair_share=FairShare.RATIO_TO_MEAN)
+        return settings.model_copy(update=changes)
 
 
 def all_cases() -> tuple[Case, ...]:

@@ -67,7 +67,8 @@ more than the fleet. Scan passes are a minute apart.
 **Costs.** From dispatch to work 150 s (the paper's P50; its P90 is 278 s), 30 s to save a preempted job's checkpoint, 33 s to restore one. No
 machine fails.
 
-**Policies.** `mast` is the live service's own code: one queue, auctions in all regions. `federated` (§5.6) and `random_region` bind a
+**Policies.** `mast` is the live service's own code: one queue, auctions in all regions. All
+choose victims as the paper does (`eviction.victims: published`), not as the service does where nothing is said. `federated` (§5.6) and `random_region` bind a
 job to a region when it is submitted; queue, quota and preemption are as under `mast`. `own_region` has each cluster's jobs queue for it alone. `ideal` is
 solution (9) of §4.1, a joint search for windows of eight workloads; it was affordable at load 1.0 only.
 

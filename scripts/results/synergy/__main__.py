@@ -11,17 +11,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from domain.events import JsonValue
 from scripts.results.side_by_side import run_side_by_side
 from scripts.results.synergy.cases import Case, all_cases
 from scripts.results.synergy.document import write_pages
 from scripts.results.synergy.runs import ROOT, TRACE_FOLDER, missing_files, run_case
+from scripts.results.written_down import WrittenDown
 
 RESULTS = ROOT / "docs" / "results"
-WRITTEN_DOWN = RESULTS / "synergy" / "runs.jsonl"
-"""Runs that have ended, of a call that has not."""
+WRITTEN_DOWN = WrittenDown[Case](RESULTS / "synergy" / "runs.jsonl", run_case)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -44,25 +42,11 @@ def main(arguments: Sequence[str]) -> None:
         )
     kept.parent.mkdir(parents=True, exist_ok=True)
     if not given.resume:
-        WRITTEN_DOWN.unlink(missing_ok=True)
-    runs = run_side_by_side(run_once, all_cases(), given.processes)
+        WRITTEN_DOWN.forget()
+    runs = run_side_by_side(WRITTEN_DOWN.run, all_cases(), given.processes)
     kept.write_text("[\n" + ",\n".join(json.dumps(run) for run in runs) + "\n]\n")
     write_pages(runs, RESULTS)
-    WRITTEN_DOWN.unlink(missing_ok=True)
-
-
-def run_once(case: Case) -> dict[str, JsonValue]:
-    """The run as it was written down, else run now and written down."""
-    wanted = asdict(case)
-    lines = WRITTEN_DOWN.read_text().splitlines() if WRITTEN_DOWN.exists() else []
-    for run in map(json.loads, lines):
-        if all(run[name] == value for name, value in wanted.items()):
-            return dict(run)
-    measured = run_case(case)
-    with WRITTEN_DOWN.open("a") as file:
-        # One call: lines of two processes do not mix.
-        file.write(json.dumps(measured) + "\n")
-    return measured
+    WRITTEN_DOWN.forget()
 
 
 if __name__ == "__main__":

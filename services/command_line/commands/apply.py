@@ -62,13 +62,13 @@ def _read(files: list[Path]) -> _Read:
     from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
     from formats.fleet_file import fleet_file_from_document
     from formats.problems import FieldProblem, FormatError
-    from formats.tenants_file import check_tenants, tenants_from_document
+    from formats.tenants_file import NUMBERED_FIELDS, check_tenants, tenants_from_document
     from formats.yaml_document import load_documents
 
     read = _Read()
     for file in files:
         text, source = read_input(file)
-        for document in load_documents(text, source):
+        for document in load_documents(text, source, numbered_fields=NUMBERED_FIELDS):
             keys = document.keys() if isinstance(document, dict) else ()
             if "regions" in keys:
                 read.fleets.append((source, fleet_file_from_document(document, source)))

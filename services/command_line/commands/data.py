@@ -27,6 +27,7 @@ from services.command_line.plan_options import (
     spare_shares_of,
 )
 from services.command_line.plan_view import plan_tables
+from services.command_line.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -258,7 +259,7 @@ def _plan_folder(
     for sentence in _explained(warehouse, found, explain):
         show_line(sentence)
     show_line(
-        f"{len(found.solution.moves.table):,} tables move, {found.solution.moves.bytes.sum():.4g} bytes are copied "
+        f"{counted(len(found.solution.moves.table), 'table')} to move, {found.solution.moves.bytes.sum():.4g} bytes are copied "
         f"to new homes; planned in {wall_s:.1f} s{'' if found.solution.finished else ', stopped by the time limit'}"
     )
 

@@ -13,7 +13,7 @@ from services.command_line.failures import reported
 from services.command_line.options import AddressOption, JsonOption, in_a_folder
 from services.command_line.output import TextTable, note, show, show_json, show_line
 from services.command_line.plan_view import plan_tables
-from services.command_line.wording import moment
+from services.command_line.wording import counted, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,9 +59,9 @@ def import_warehouse(
         note(remark)
     would = "" if yes else "would be "
     show_line(
-        f"{done.tables:,} tables: {done.new_tables:,} {would}new, {done.changed_tables:,} {would}changed, "
-        f"{done.dropped_tables:,} others {would}dropped; {done.partitions:,} partitions, {done.readers:,} readers, "
-        f"{done.reads:,} reads"
+        f"{counted(done.tables, 'table')}: {done.new_tables:,} {would}new, {done.changed_tables:,} {would}changed, "
+        f"{done.dropped_tables:,} others {would}dropped; {counted(done.partitions, 'partition')}, "
+        f"{counted(done.readers, 'reader')}, {counted(done.reads, 'read')}"
     )
     if not yes:
         note("nothing was changed; --yes does it")
@@ -110,7 +110,9 @@ def apply_plan(
                 show_json({"plan": found.plan, **found.figures})
             else:
                 show(*plan_tables(found.figures))
-            note(f"nothing was moved; topmast data apply {found.plan} --yes begins its {found.all_moves:,} moves")
+            note(
+                f"nothing was moved; topmast data apply {found.plan} --yes begins its {counted(found.all_moves, 'move')}"
+            )
             return
         # By its number: should the answer be lost, the same plan is asked for again, and not a newer one.
         done = client.data.apply_plan(plan or client.data.plan().plan)
@@ -118,7 +120,7 @@ def apply_plan(
         show_json(done)
         return
     show_line(
-        f"plan {done.plan}, applied {moment(done.applied_s)}: {done.moves:,} moves of {done.bytes:.4g} bytes; "
+        f"plan {done.plan}, applied {moment(done.applied_s)}: {counted(done.moves, 'move')} of {done.bytes:.4g} bytes; "
         f"{done.passed_over:,} passed over"
     )
 
@@ -146,7 +148,9 @@ def plan_live(choices: PlacementChoices, explain: int, address: str | None, *, a
         show_line(
             f"{move.table}: {move.kind} from {move.source} to {move.target} ({move.size_bytes:,} bytes): {move.reason}"
         )
-    show_line(f"plan {result.plan} has {result.all_moves:,} moves; topmast data apply {result.plan} --yes begins them")
+    show_line(
+        f"plan {result.plan} has {counted(result.all_moves, 'move')}; topmast data apply {result.plan} --yes carries it out"
+    )
 
 
 def _held(copy: TableCopy) -> str:

@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from services.command_line.commands.prune import prune
 from services.command_line.failures import reported
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import show_json, show_line
 from services.command_line.reached_database import reached_database
 
 app = typer.Typer(name="db", help="The tables of the database.", no_args_is_help=True)
+app.command("prune")(prune)
 
 RevisionOption = Annotated[str, typer.Option("--revision", help="Up to which.")]
 RevisionArgument = Annotated[str, typer.Argument(metavar="REVISION", help="Down to which; base: nothing is left.")]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +38,18 @@ AfterOption = Annotated[
     int, typer.Option("--after", min=0, help="Only after this place in the log.", show_default=False)
 ]
 
+ArchiveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive",
+        file_okay=False,
+        help="Also what 'topmast db prune' has put into this folder, in its place in the log.",
+        show_default=False,
+    ),
+]
+
+_NAMED_FIELDS = ("workload", "attempt", "tenant", "priority", "level", "region", "cluster")
+
 
 def events(
     follow: FollowOption = False,
@@ -45,18 +58,18 @@ def events(
     tenant: TenantFilter = "",
     event: KindOption = None,
     after: AfterOption = 0,
+    archive: ArchiveOption = None,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the event log. As JSON (and in a file) it is what 'topmast validate' reads; see docs/events.md."""
+    wanted = frozenset(kind.value for kind in event or ())
     with connect(address) as client:
-        read = client.events(
-            after_sequence=after,
-            follow=follow,
-            workload=workload,
-            tenant=tenant,
-            events=[kind.value for kind in event or ()],
+        read: Iterable[Event] = client.events(
+            after_sequence=after, follow=follow, workload=workload, tenant=tenant, events=sorted(wanted)
         )
+        if archive is not None:
+            read = _merged(_archived(archive, after, workload, tenant, wanted), read)
         if output is not None:
             note(f"{counted(_write(output, read), 'event')} written to {output}")
             return
@@ -65,6 +78,32 @@ def events(
                 show_json(one.as_json())
             else:
                 show_line(_words(one))
+
+
+def _archived(archive: Path, after: int, workload: str, tenant: str, kinds: frozenset[str]) -> Iterator[Event]:
+    """What `db prune` has taken out, as the client would have read it."""
+    from services.retention.archive import archived_events
+    from topmast import Event
+
+    for sequence, line in archived_events(archive):
+        known = {name: line.pop(name, None) for name in _NAMED_FIELDS}
+        one = Event(sequence, line.pop("t"), line.pop("event"), **known, details=line)
+        if (
+            sequence > after
+            and one.workload == (workload or one.workload)
+            and one.tenant == (tenant or one.tenant)
+            and (not kinds or one.event in kinds)
+        ):
+            yield one
+
+
+def _merged(archived: Iterable[Event], stored: Iterable[Event]) -> Iterator[Event]:
+    """Both in the order of the log, each event once."""
+    last = -1
+    for one in heapq.merge(archived, stored, key=lambda one: one.sequence):
+        if one.sequence > last:
+            last = one.sequence
+            yield one
 
 
 def _write(output: Path, read: Iterable[Event]) -> int:

@@ -1,8 +1,9 @@
-"""topmast queue: which workloads wait, in which order."""
+"""topmast queue: which workloads wait, in which order, and for which of them machines are kept."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +13,16 @@ from services.command_line.output import TextTable, note, show, show_json
 from services.command_line.wording import moment
 from services.command_line.workload_view import diagnosis_words
 
+if TYPE_CHECKING:
+    from topmast import Reservation
+
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many of the first.")]
 
 
 def queue(
     tenant: TenantFilter = "", limit: LimitOption = 50, address: AddressOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show the head of the queue, best first, and why each waits."""
+    """Show the head of the queue, best first, and why each waits; and for which gangs machines are kept, wherever they are in it."""
     with connect(address) as client:
         queue = client.queue(limit=limit, tenant=tenant)
     if as_json:
@@ -43,5 +47,28 @@ def queue(
         for entry in queue.entries
     ]
     head = ("rank", "workload", "name", "tenant", "state", "priority", "level", "credit", "quota", "gpus", "submitted")
-    show(TextTable("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9})))
+    tables = [TextTable("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9}))]
+    if queue.reservations:
+        tables.append(_reservations(queue.reservations))
+    show(*tables)
     note(f"{len(rows)} of {queue.queued} queued, as of scan pass {queue.scan_pass} at {moment(queue.scan_pass_s)}")
+
+
+def _reservations(kept: Sequence[Reservation]) -> TextTable:
+    rows = [
+        (
+            one.workload,
+            one.name,
+            one.tenant,
+            str(one.priority),
+            str(one.gpus),
+            one.region,
+            " ".join(one.clusters),
+            str(len(one.machines)),
+            moment(one.made_s),
+            moment(one.expected_start_s),
+        )
+        for one in kept
+    ]
+    head = ("workload", "name", "tenant", "priority", "gpus", "region", "clusters", "machines", "kept since")
+    return TextTable("Machines kept for gangs", (*head, "expected start"), rows, right=frozenset({3, 4, 7}))

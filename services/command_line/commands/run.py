@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -17,7 +17,7 @@ from services.command_line.output import note, show_json
 from services.command_line.workload_view import change_line, is_emulated
 
 if TYPE_CHECKING:
-    from topmast import Affinity, Client, WorkloadSpecification
+    from topmast import Affinity, Client, Emulated, WorkloadSpecification
 
 # Everything after the first word that is no option belongs to the program.
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
@@ -68,6 +68,10 @@ LabelOption = Annotated[
 ConsolidateOption = Annotated[
     bool, typer.Option("--consolidate", help="Fewest racks and machines before least fragmentation.")
 ]
+AcrossClustersOption = Annotated[
+    bool,
+    typer.Option("--across-clusters", help="Its tasks may be in several clusters where no single one has room."),
+]
 SkewOption = Annotated[
     float | None,
     typer.Option(
@@ -105,6 +109,16 @@ GraceOption = Annotated[
     float | None,
     typer.Option("--stop-grace-s", min=0, help="Time to save a checkpoint when stopped; 30 when left out."),
 ]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option(
+        "--priority",
+        min=0,
+        max=6,
+        help="One at which the tenant has a quota; the tenant's when left out.",
+        show_default=False,
+    ),
+]
 PythonOption = Annotated[
     str, typer.Option("--python", metavar="MODULE:FUNCTION", help="A Python function instead of a program.")
 ]
@@ -133,6 +147,7 @@ def run(
     fresh_table: FreshTableOption = None,
     label: LabelOption = None,
     consolidate: ConsolidateOption = False,
+    across_clusters: AcrossClustersOption = False,
     skew: SkewOption = None,
     within: WithinOption = "",
     prefer_within: PreferWithinOption = "",
@@ -140,6 +155,7 @@ def run(
     yields_to_downgrade: YieldsOption = False,
     max_retries: RetriesOption = 0,
     stop_grace_s: GraceOption = None,
+    priority: PriorityOption = None,
     python: PythonOption = "",
     emulate_s: EmulateOption = None,
     follow: FollowOption = False,
@@ -148,15 +164,14 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Submit a workload with one job: topmast run --tenant vision --gpus 8 -- python train.py --epochs 3."""
-    from topmast import Emulated, ModelProfile, RetryPolicy, TableInput, single_job
+    from topmast import ModelProfile, RetryPolicy, TableInput, single_job
 
-    _check_entry_points([what for what in (command, python, emulate_s) if what])
     specification = single_job(
         tenant=tenant,
         name=name,
         command=command or (),
         python=python,
-        emulated=Emulated(duration_s=emulate_s) if emulate_s else None,
+        emulated=_emulated(command, python, emulate_s),
         tasks=tasks,
         max_tasks=max_tasks,
         gpus=gpus,
@@ -165,41 +180,56 @@ def run(
         memory_gib=memory_gib,
         environment=_pairs(env or (), "--env", from_environment=True),
         consolidate=consolidate,
+        across_clusters=across_clusters,
         profile=None if skew is None else ModelProfile(skew=skew),
-        affinity=_affinity(within, prefer_within),
-        pinned_cell=pinned_cell,
-        yields_to_downgrade=yields_to_downgrade,
+        **_in_cells(within, prefer_within, pinned_cell, yields_to_downgrade=yields_to_downgrade),
         tables=[*(table or ()), *(TableInput(fresh, fresh=True) for fresh in fresh_table or ())],
         regions=region or (),
         labels=_pairs(label or (), "--label"),
         retry=RetryPolicy(max_retries=max_retries) if max_retries else None,
         stop_grace_s=stop_grace_s,
+        priority=priority,
     )
-    with connect(address, attempts=CHANGING_ATTEMPTS) as client:
-        _submit(client, specification, idempotency_key, follow, as_json)
+    _submit(address, specification, idempotency_key, follow, as_json)
 
 
-def _check_entry_points(given: Sequence[object]) -> None:
-    if len(given) != 1:
+def _emulated(command: Sequence[str] | None, python: str, emulate_s: float | None) -> Emulated | None:
+    """What is emulated, if anything; refuses nothing to run, and more than one thing."""
+    from topmast import Emulated
+
+    if emulate_s == 0:
+        raise typer.BadParameter("is 0; work takes more than 0 seconds", param_hint="--emulate-s")
+    if sum(bool(what) for what in (command, python, emulate_s)) != 1:
         raise typer.BadParameter("say what to run: -- COMMAND..., or --python, or --emulate-s; and only one of them")
+    return Emulated(duration_s=emulate_s) if emulate_s else None
 
 
-def _affinity(within: str, prefer_within: str) -> Affinity | None:
+class _InCells(TypedDict):
+    """How close together the tasks are to be, and in which cells."""
+
+    affinity: Affinity | None
+    pinned_cell: str
+    yields_to_downgrade: bool
+
+
+def _in_cells(within: str, prefer_within: str, pinned_cell: str, *, yields_to_downgrade: bool) -> _InCells:
     from topmast import Affinity
 
     if within and prefer_within:
         raise typer.BadParameter("give --within or --prefer-within, not both")
     level = within or prefer_within
-    return Affinity(within=level, hard=bool(within)) if level else None
+    affinity = Affinity(within=level, hard=bool(within)) if level else None
+    return {"affinity": affinity, "pinned_cell": pinned_cell, "yields_to_downgrade": yields_to_downgrade}
 
 
 def _submit(
-    client: Client, specification: WorkloadSpecification, idempotency_key: str | None, follow: bool, as_json: bool
+    address: str | None, specification: WorkloadSpecification, idempotency_key: str | None, follow: bool, as_json: bool
 ) -> None:
-    submission = client.submit(specification, idempotency_key=idempotency_key)
-    print_submission(submission, as_json)
-    if follow:
-        _follow(client, submission.workload, as_json)
+    with connect(address, attempts=CHANGING_ATTEMPTS) as client:
+        submission = client.submit(specification, idempotency_key=idempotency_key)
+        print_submission(submission, as_json)
+        if follow:
+            _follow(client, submission.workload, as_json)
 
 
 def _pairs(said: Sequence[str], option: str, *, from_environment: bool = False) -> dict[str, str]:

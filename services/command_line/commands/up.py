@@ -82,5 +82,7 @@ def up(
         note("the files were not applied: topmast apply -f FILE applies a fleet or tenants to what is up")
     if service.was_running and configuration:
         note(f"{configuration} was not taken over: settings are read at the start, after topmast down")
+    if service.was_running and clock_speed is not None:
+        note("--clock-speed was not taken over: the clock is kept from the first start on")
     if fleet is None and not service.was_running:
         note("without --fleet it has the machines that were applied before; if none: topmast apply -f fleet.yaml")

@@ -53,6 +53,8 @@ ATTEMPTS: Final = Table(
     required("progress_at_start", Float),
     required("progress", Float),
     required("checkpoint_progress", Float),
+    # Progress per second as last reported.
+    required("throughput", Float, server_default=text("0")),
     # When it was asked to leave: from then on it receives no service.
     optional("leaving_s", Float),
     # GPU-seconds received up to `received_to_s`, with the GPUs that it held then.

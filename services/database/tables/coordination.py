@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, DateTime, Integer, Table, Text
+from sqlalchemy import BigInteger, DateTime, Float, Integer, Table, Text
 
 from services.database.tables.definition import DOCUMENT, METADATA, NAME, REWRITTEN, key, optional, required
 
@@ -18,7 +18,11 @@ LEASES: Final = Table(
     required("process_id", Integer),
     # Grows with each new holder: calls and writes with an older one are refused.
     required("token", BigInteger),
+    required("held_since", DateTime(timezone=True)),
     required("expires_at", DateTime(timezone=True)),
+    # Of a cluster: so many real seconds after its end at most tasks run on; null: nothing runs under it, or it was given
+    # when that was not said yet.
+    optional("tasks_stop_after_s", Float),
 )
 
 REVISIONS: Final = Table(

@@ -38,6 +38,8 @@ DATA_MIGRATIONS: Final = Table(
     optional("partitions", DOCUMENT),
     # Whether what movers wrote only to make the copy is gone from all regions. False from the switch on until it is.
     required("settled", Boolean, server_default=text("true")),
+    # Of the table in the catalog when the copy last began: what is copied is what it was then. Null: it has not begun.
+    optional("table_revision", BigInteger),
     # How it is copied: [[[region, ...], bytes], ...]; null: it has not begun, or nothing has to be copied.
     optional("parts", DOCUMENT),
     # What the target needs room for.

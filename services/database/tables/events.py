@@ -27,6 +27,10 @@ EVENTS: Final = Table(
     # What only some kinds of event have.
     required("details", DOCUMENT),
     Index("events_workload", "workload", "sequence"),
+    Index("events_tenant", "tenant", "sequence", postgresql_where=text("tenant IS NOT NULL")),
+    Index("events_kind", "event", "sequence"),
+    # Events come nearly in the order of their times: so little says which blocks are old.
+    Index("events_time", "t", postgresql_using="brin"),
     # Hardly ever has a row: so that counting violations reads nothing else.
     Index("events_invariant_broken", "region", postgresql_where=text("event = 'invariant_broken'")),
 )

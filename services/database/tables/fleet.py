@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import CheckConstraint, Float, ForeignKey, Integer, SmallInteger, Table, text
+from sqlalchemy import CheckConstraint, Float, ForeignKey, Integer, SmallInteger, Table, Text, text
 
 from domain.fleet import MachineState
 from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, optional, required
@@ -46,4 +46,13 @@ MACHINES: Final = Table(
     required("memory_gib", Float),
     required("state", NAME, server_default=text("'up'")),
     CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in MachineState)})", name="machines_state"),
+)
+
+LOST_CLUSTERS: Final = Table(
+    # Clusters that were declared lost and are not back yet: nothing runs there, and nothing is sent there.
+    "lost_clusters",
+    METADATA,
+    key("cluster", NAME, ForeignKey("clusters.cluster", ondelete="CASCADE")),
+    required("declared_s", Float),
+    required("reason", Text),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Float, Identity, Index, Integer, SmallInteger, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Identity, Index, Integer, SmallInteger, Table, Text, text
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from domain.life_cycle import State
 from services.database.state_guards import quoted
@@ -17,6 +18,8 @@ QUEUE_ENTRIES: Final = Table(
     key("workload", NAME),
     required("tenant", NAME),
     required("submitted_s", Float),
+    # The workload's, copied for scan passes.
+    optional("asked_priority", SmallInteger),
     # What most workloads ask for: GPUs of one model, CPUs. Further models are in more_gpus.
     required("gpu_model", NAME),
     required("gpus", Integer),
@@ -41,6 +44,12 @@ QUEUE_ENTRIES: Final = Table(
     required("attained_s", Float, server_default=text("0")),
     # When its first attempt started; null: none did.
     optional("first_started_s", Float),
+    # The workload's, copied for the auctions.
+    optional("kind", NAME),
+    # The walk of the auctions in which it alone was refused; null: it was not, or stands better since.
+    optional("asked_in_walk", BigInteger),
+    # Those that are as hopeless as another one of their kind.
+    Index("queue_kinds", "kind", "within_quota", "state", "priority", "level"),
     Index(
         "queue_order",
         "priority",
@@ -56,6 +65,24 @@ QUEUE_ENTRIES: Final = Table(
         "autovacuum_vacuum_scale_factor": "0.02",
         "autovacuum_analyze_scale_factor": "0.02",
     },
+)
+
+GANG_RESERVATIONS: Final = Table(
+    # Machines that are kept for gangs that wait (domain.reservation). Written by the region of the machines; another region
+    # takes a row over when it has machines earlier.
+    "gang_reservations",
+    METADATA,
+    key("workload", NAME, ForeignKey("workloads.workload", ondelete="CASCADE")),
+    required("region", NAME, index=True),
+    required("clusters", ARRAY(NAME)),
+    required("machines", ARRAY(NAME)),
+    required("gpus", Integer),
+    # Where the gang stood when it was made: while it is queued its entry says where it stands.
+    required("priority", SmallInteger),
+    required("level", SmallInteger),
+    required("made_s", Float),
+    required("expected_start_s", Float),
+    required("expires_s", Float),
 )
 
 SCAN_PASSES: Final = Table(

@@ -16,6 +16,8 @@ TENANTS: Final = Table(
     # Null: CPUs are not limited.
     optional("cpu_quota", Float),
     required("fair_share_weight", Float, server_default=text("1")),
+    # At other priorities than its own, as in tenants.yaml (`formats.tenants_file`).
+    required("further_quotas", DOCUMENT, server_default=text("""'{"quotas": {}}'""")),
     # As in tenants.yaml (`formats.virtual_clusters`).
     required("cells", DOCUMENT, server_default=text("""'{"virtual_clusters": []}'""")),
 )
@@ -34,7 +36,7 @@ QUOTA_USE: Final = Table(
     "quota_use",
     METADATA,
     key("tenant", NAME),
-    # A quota bucket's GPU model, or `cpus` (in thousandths).
+    # A quota bucket's GPU model, or `cpus` (in thousandths); with the priority (`domain.tenant.bucket_at`).
     key("bucket", NAME),
     required("amount", BigInteger),
     postgresql_with=REWRITTEN,

@@ -42,9 +42,9 @@ WORKLOADS: Final = Table(
     required("attempts", Integer, server_default=text("0")),
     required("failures", Integer, server_default=text("0")),
     optional("region", NAME),
+    # Of both, what ended attempts have left; what a live one has come to stands in its row.
     required("progress", Float, server_default=text("0")),
     required("checkpoint_progress", Float, server_default=text("0")),
-    required("throughput", Float, server_default=text("0")),
     required("reason", Text, server_default=text("''")),
     required("cancel_requested", Boolean, server_default=text("false")),
     # How long its ended attempts worked.
@@ -56,8 +56,12 @@ WORKLOADS: Final = Table(
     required("before_promotion_gpu_s", Float, server_default=text("0")),
     # When the first of its ended attempts started; null: none did.
     optional("first_started_s", Float),
+    # The priority that it asks for; null: that of its tenant.
+    optional("asked_priority", SmallInteger),
     # How long it says that it runs; only emulated ones do.
     optional("declared_s", Float),
+    # regional_scheduler.refusals.kinds.kind_of; null: not known, for those of before it was stored.
+    optional("kind", NAME),
     # Whether it is among the run times and samples below; only completed ones ever are.
     required("run_counted", Boolean, server_default=text("false")),
     Index(
@@ -71,6 +75,7 @@ WORKLOADS: Final = Table(
     Index("workloads_newest_of_tenant", "tenant", text("submitted_s DESC"), text("workload DESC")),
     Index("workloads_unended", "tenant", postgresql_where=text(f"state NOT IN ({quoted(ENDED)})")),
     Index("workloads_ended", "state", postgresql_where=text(f"state IN ({quoted(ENDED)})")),
+    Index("workloads_newest_of_state", "state", text("submitted_s DESC"), text("workload DESC")),
     Index(
         "workloads_uncounted",
         "ended_s",

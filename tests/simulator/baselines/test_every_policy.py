@@ -33,6 +33,7 @@ TROUBLE = SimulationSettings(failures=FailureSettings(machine_mtbf_s=20_000.0, m
 PREEMPTS = {
     "mast",
     "federated",
+    "federated_stale",
     "random_region",
     "own_region",
     "ideal",

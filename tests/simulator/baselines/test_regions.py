@@ -18,6 +18,7 @@ from tests.simulator.baselines.runs import FREE, one_machine, region_of, row, ru
 
 EAST_4_WEST_8 = Fleet((region_of("east", 4), region_of("west", 8)))
 TWO_OF_4 = Fleet((region_of("east", 4), region_of("west", 4)))
+TWO_OF_8 = Fleet((region_of("east", 8), region_of("west", 8)))
 ROAMING = FREE.model_copy(update={"trace_regions_bind": False})
 """The regions of the trace merely say where a workload came from."""
 
@@ -43,6 +44,21 @@ def test_federated_stays_where_it_is_bound_while_another_region_idles() -> None:
     later = [row("long", 0, 100, 4), row("short", 1, 10, 4), row("bound", 2, 10, 4)]
     assert run("federated", fleet, later).first_starts["bound"] == 100.0
     assert run("mast", fleet, later).first_starts["bound"] == 11.0
+
+
+def test_stale_federation_goes_by_what_was_asked_for_at_the_last_five_minutes() -> None:
+    rows = [row(f"w{n}", 100.0 * n, 100_000, 1) for n in range(1, 8)]
+    # w1 and w2 come before anything is known, w3 to w5 know w1 and w2 in east, w6 and w7 also those three in west.
+    regions = run("federated_stale", TWO_OF_8, rows).regions
+    assert regions == {"w1": "east", "w2": "east", "w3": "west", "w4": "west", "w5": "west", "w6": "east", "w7": "east"}
+    # Exact information spreads them evenly.
+    assert [*run("federated", TWO_OF_8, rows).regions.values()].count("east") == 4
+
+
+def test_what_ends_is_known_to_stale_federation_with_the_next_five_minutes() -> None:
+    rows = [row("w0", 0, 50, 4), row("w1", 10, 1_000, 2), row("w2", 299, 1_000, 1), row("w3", 300, 1_000, 1)]
+    # Nothing is known of w0 and w1 at 299; at 300 w0 has ended, and w1 and w2 are in east.
+    assert run("federated_stale", TWO_OF_8, rows).regions == {"w0": "east", "w1": "east", "w2": "east", "w3": "west"}
 
 
 def test_federated_looks_at_the_model_that_is_asked_for() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from cluster_manager.attempt_run.events import Eviction
 from data_placement.catalog import Catalog
 from domain.events import Event, EventKind
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import State
@@ -35,6 +36,7 @@ from services.regional_scheduler.loading import make_memory
 from services.regional_scheduler.recording import requeued_entry
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
+from simulator.baselines.mast import MAST
 from tests.regional_scheduler.auction_worlds import lots_won
 from tests.simulator.contract.decisions import Decisions, DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.recorded_run import (
@@ -74,6 +76,7 @@ class LiveDriver:
     run: RecordedRun
     window: int
     settings: ScanSettings = field(default_factory=ScanSettings)
+    rule: EvictionRule = DEFAULT_RULE
     rounds: int = 0
     _queue: dict[WorkloadId, _QueueEntry] = field(default_factory=dict)
     _live: dict[AttemptKey, tuple[RegionId, StoredAttempt]] = field(default_factory=dict)
@@ -85,7 +88,9 @@ class LiveDriver:
     @staticmethod
     def of_snapshot(snapshot: Snapshot, window: int) -> LiveDriver:
         """With the rows that the service has at that moment."""
-        driver = LiveDriver(RecordedRun(snapshot.fleet, snapshot.tables, snapshot.tenants, (), ()), window)
+        driver = LiveDriver(
+            RecordedRun(snapshot.fleet, snapshot.tables, snapshot.tenants, (), ()), window, rule=MAST.eviction
+        )
         tenants = {tenant.tenant: tenant for tenant in snapshot.tenants}
         driver._machines = dict(snapshot.machine_states)
         for entry in snapshot.queue:
@@ -116,7 +121,7 @@ class LiveDriver:
                     checkpoint_progress=attempt.checkpoint_progress,
                     checkpoint_s=None,
                     failures=attempt.so_far.failures,
-                    charges=quota_charges(specification, tenants[specification.tenant].quota),
+                    charges=quota_charges(specification, tenants[specification.tenant]),
                     placements=attempt.placements,
                     specification=specification_to_proto(specification).SerializeToString(),
                     cells=attempt.cells,
@@ -177,7 +182,7 @@ class LiveDriver:
             checkpoint_progress=0.0,
             checkpoint_s=None,
             failures=0,
-            charges=quota_charges(workload.specification, tenant.quota),
+            charges=quota_charges(workload.specification, tenant),
             placements=placements,
             specification=specification_to_proto(workload.specification).SerializeToString(),
         )
@@ -316,6 +321,7 @@ class LiveDriver:
                 Catalog(self.run.tables),
                 stored,
                 region.region,
+                self.rule,
             )
             if memory is None:
                 raise ValueError(f"the fleet has no region {region.region}")

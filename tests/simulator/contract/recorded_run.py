@@ -32,12 +32,15 @@ from domain.workload import Emulated, JobSpecification, TableInput, Workload, Wo
 from formats.event_log import event_from_record, read_records
 from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
+from global_scheduler.credit import CreditSettings, FairShare
 
 _FOLDER = Path(__file__).parent / "recorded"
 EVENTS = _FOLDER / "events.jsonl.gz"
 INSTANTS = _FOLDER / "instants.jsonl.gz"
 FLEET = _FOLDER / "fleet.yaml"
 TENANTS = _FOLDER / "tenants.yaml"
+CREDIT = CreditSettings(fair_share=FairShare.RATIO_TO_MEAN)
+"""As it was when the run was recorded."""
 
 MACHINE_STATES = MappingProxyType(
     {

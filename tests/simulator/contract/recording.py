@@ -29,7 +29,7 @@ from services.database.engine import Database
 from services.runtime.in_process import run_in_process
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
-from tests.simulator.contract.recorded_run import EVENTS, FLEET, INSTANTS, TENANTS
+from tests.simulator.contract.recorded_run import CREDIT, EVENTS, FLEET, INSTANTS, TENANTS
 from topmast import AsyncClient, Event
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
@@ -40,7 +40,9 @@ BETWEEN_SUBMISSIONS_REAL_S = 0.3
 DRAINED = ("east", "east-a-r01-m02")
 DRAIN_AFTER, UNDRAIN_AFTER = 60, 110
 """After so many submissions the machine is drained, and gets work again."""
-CONFIGURATION = Configuration(scan=ScanConfiguration(period_real_s=2.0, debounce_real_s=0.1))
+CONFIGURATION = Configuration(
+    scan=ScanConfiguration(period_real_s=2.0, debounce_real_s=0.1, fair_share=CREDIT.fair_share)
+)
 
 
 async def record(database_url: str, home: Path) -> None:

@@ -47,6 +47,7 @@ from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.reserving import Reserving
 from services.wire.workloads import specification_to_proto
 from simulator.engine.event_queue import Happens
 from simulator.engine.settings import SimulationSettings
@@ -66,6 +67,7 @@ class VirtualClock(ManualClock):
 class _Region:
     memory: RegionMemory
     auctioneer: Auctioneer
+    reserving: Reserving
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ class ServiceOnVirtualTime:
         await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
         await database.run(lambda connection: store_profiles(connection, profiles or {}))
         lease = await _lease(database, lease_store.GLOBAL_LEASE)
+        rule = settings.reservations.rule()
         regions = []
         for region in fleet.regions:
             async with database.transaction() as connection:
@@ -137,17 +140,13 @@ class ServiceOnVirtualTime:
                     region.region,
                     configuration.eviction_rule(),
                     mechanism=configuration.tuning_mechanism(),
+                    reservations=rule,
                 )
             if memory is None:
                 raise ValueError(f"there is no region {region.region}")
-            auctioneer = Auctioneer(
-                database,
-                await _lease(database, f"{lease_store.REGIONAL_PREFIX}{region.region}"),
-                memory,
-                clock,
-                configuration.auction,
-            )
-            regions.append(_Region(memory, auctioneer))
+            held = await _lease(database, f"{lease_store.REGIONAL_PREFIX}{region.region}")
+            auctioneer = Auctioneer(database, held, memory, clock, configuration.auction)
+            regions.append(_Region(memory, auctioneer, Reserving(database, held, memory, clock, rule)))
         scan_loop = ScanLoop(database, clock, configuration)
         level_timer = LevelTimer(database, clock, configuration)
         service = ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, level_timer, lease, regions)
@@ -275,9 +274,22 @@ class ServiceOnVirtualTime:
             self._at(max(now, due_s), Happens.PROMOTION, None)
         for region in self.regions:
             await self._take_over_standings(region)
+        for region in self.regions:
+            # As sessions do when capacity was released, or time has passed.
+            region.memory.inventory.pass_time(now)
+            await region.auctioneer.object_to_refusals()
         moved = True
         while moved:
             moved = any([await self._step(region, now) for region in self.regions])
+        for region in self.regions:
+            await self._look_at_reservations(region, now)
+
+    async def _look_at_reservations(self, region: _Region, now: float) -> None:
+        """As a session does; what it opens is news."""
+        reserved = region.memory.inventory.reserved
+        opened = reserved.opened
+        await region.reserving.look(now)
+        self._news |= reserved.opened != opened
 
     async def _change_levels(self) -> None:
         """The timer goes off: as in the service when an attempt has started, and when one crosses into another level."""

@@ -28,6 +28,7 @@ from simulator.engine.tenant_use import TenantUse
 from simulator.engine.workloads import SimulatedWorkload
 from tests.simulator.contract.decisions import Decisions, DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.recorded_run import (
+    CREDIT,
     MACHINE_STATES,
     RecordedRun,
     key_of,
@@ -35,8 +36,6 @@ from tests.simulator.contract.recorded_run import (
     region_of,
     victims_of,
 )
-
-USAGE_WINDOW_S = 86_400.0
 
 
 class SimulatedDriver:
@@ -47,10 +46,10 @@ class SimulatedDriver:
         self._tenants = sorted(run.tenants, key=lambda tenant: tenant.tenant)
         self._positions = {tenant.tenant: number for number, tenant in enumerate(self._tenants)}
         self._regions = {region.region: number for number, region in enumerate(run.fleet.regions)}
-        self._use = TenantUse(len(self._tenants), USAGE_WINDOW_S, run.events[0].t)
+        self._use = TenantUse(len(self._tenants), CREDIT.usage_window_s, run.events[0].t)
         names = [str(workload.workload) for workload in run.workloads]
         rule = QueueRule(MAST.ordering)
-        self._scanner = Scanner(self._tenants, names, rule, USAGE_WINDOW_S, self._use, ServiceHistory())
+        self._scanner = Scanner(self._tenants, names, rule, CREDIT, self._use, ServiceHistory())
         self._simulated = SimulatedRegions(run.fleet, Catalog(run.tables))
         self._kinds = Kinds()
         self._works = [self._work_of(index, workload) for index, workload in enumerate(run.workloads)]
@@ -73,7 +72,8 @@ class SimulatedDriver:
             kind=kind,
             shape=kind,
             eligible=eligible,
-            charges=quota_charges(specification, self._tenants[tenant].quota),
+            charges=quota_charges(specification, self._tenants[tenant]),
+            quota_priority=self._tenants[tenant].priority,
         )
 
     # What happens.
@@ -128,7 +128,15 @@ class SimulatedDriver:
         for victim in victims_of(event):
             self._leave(self._by_name[victim.workload])
         inventory = self._simulated.members[work.region].inventory
-        inventory.hold(Holding(work.key, work.standing, event.t, placements))
+        inventory.hold(
+            Holding(
+                work.key,
+                work.standing,
+                event.t,
+                placements,
+                checkpoint_interval_s=work.checkpoint_every_s,
+            )
+        )
         self._scanner.columns.dispatch(work)
         self._hold(work, 1, event.t)
 

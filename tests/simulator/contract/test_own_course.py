@@ -17,6 +17,7 @@ import pytest
 
 from data_placement.catalog import Catalog
 from domain.events import Event, EventKind, JsonValue
+from domain.eviction import VictimChoice
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Emulated, Workload
 from formats.scheduler_file import EvictionSection, LevelsSection, PrioritySection
@@ -39,8 +40,17 @@ from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTim
 SETTINGS = SimulationSettings(
     costs=CostSettings(container_start_s=20.0, checkpoint_save_s=10.0, restore_s=5.0, checkpoint_interval_s=0.0),
     scan_period_s=60.0,
-    eviction=EvictionSection(minimum_run_time_s=0.0, evictions_per_workload_and_hour=None),
+    eviction=EvictionSection(
+        minimum_run_time_s=0.0,
+        evictions_per_workload_and_hour=None,
+        victims=VictimChoice.LEAST_WORK_DESTROYED,
+    ),
 )
+
+AS_PUBLISHED = SETTINGS.model_copy(
+    update={"eviction": SETTINGS.eviction.model_copy(update={"victims": VictimChoice.PUBLISHED})}
+)
+"""As Tiresias's policies evict where nothing is said."""
 
 Logged: TypeAlias = tuple[float, str, str | None, int | None, int | None, int | None, str | None, str]
 """Time in milliseconds, kind, workload, attempt, priority, level, region, and the details that both log."""
@@ -150,6 +160,7 @@ def test_a_whole_run_takes_the_same_course(
 ) -> None:
     """Every rank, dispatch, start, change of level, eviction and end, with its time; twice the work makes a crowd."""
     run = read_recorded_run()
+    settings = AS_PUBLISHED if isinstance(policy.levels, AttainedService) else SETTINGS
     rows = rows_of(run, WORK_FACTOR)[:submissions]
     assert len(rows) == submissions
     priorities = {} if live_section is None else dict.fromkeys(EVERY_PRIORITY, live_section)
@@ -157,7 +168,7 @@ def test_a_whole_run_takes_the_same_course(
     record = simulate(
         SimulationInput("recorded", rows, run.fleet, run.tenants, catalog=Catalog(run.tables)),
         policy,
-        SETTINGS,
+        settings,
         seed=1,
         sink=simulated.append,
     )
@@ -165,7 +176,7 @@ def test_a_whole_run_takes_the_same_course(
     async def scenario() -> list[Event]:
         async with Database(database_url) as database:
             service = await ServiceOnVirtualTime.open(
-                database, run.fleet, run.tables, run.tenants, SETTINGS, rows[0].submit_s, window, priorities
+                database, run.fleet, run.tables, run.tenants, settings, rows[0].submit_s, window, priorities
             )
             events = await service.run(workloads_of(run, rows))
             assert service.passes == record.counts.scan_passes > 50

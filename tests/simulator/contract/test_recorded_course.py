@@ -13,10 +13,12 @@ import pytest
 from domain.events import Event, EventKind
 from domain.identifiers import WorkloadId
 from formats.event_log import read_records
+from global_scheduler.scan_settings import ScanSettings
 from simulator.validate import validate
 from tests.simulator.contract.decisions import Decisions, DispatchDecision, Driver, ordered
 from tests.simulator.contract.live_driver import LiveDriver
 from tests.simulator.contract.recorded_run import (
+    CREDIT,
     EVENTS,
     RecordedRun,
     key_of,
@@ -74,7 +76,7 @@ def test_the_recorded_run_is_worth_comparing(run: RecordedRun, simulated: Sequen
 @pytest.mark.parametrize("window", WINDOWS)
 def test_both_drivers_decide_the_same(run: RecordedRun, simulated: Sequence[Decisions], window: int) -> None:
     """Ranks with their credits to the last bit, re-classifications, regions, machines, GPUs, victims, what waits."""
-    driver = LiveDriver(run, window)
+    driver = LiveDriver(run, window, ScanSettings(CREDIT))
     for number, (live, ours) in enumerate(zip(course(run, driver), simulated, strict=True)):
         logged = f"scan pass {number + 1} of the recorded run, at {run.passes_s[number]}, window {window}"
         assert live.queue == ours.queue, logged

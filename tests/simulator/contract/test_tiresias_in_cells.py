@@ -17,6 +17,7 @@ from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_c
 from domain.cells import CellHierarchy, CellLevel, ClusterCells
 from domain.declared_cells import DeclaredMachines, DeclaredVirtualCluster
 from domain.events import Event, EventKind
+from domain.eviction import VictimChoice
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, TenantId, WorkloadId
 from domain.resources import Quota
@@ -52,7 +53,11 @@ PRIORITIES = dict.fromkeys(range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1), SECTION
 SETTINGS = SimulationSettings(
     costs=CostSettings(container_start_s=20.0, checkpoint_save_s=10.0, restore_s=5.0, checkpoint_interval_s=0.0),
     scan_period_s=60.0,
-    eviction=EvictionSection(minimum_run_time_s=0.0, evictions_per_workload_and_hour=None),
+    eviction=EvictionSection(
+        minimum_run_time_s=0.0,
+        evictions_per_workload_and_hour=None,
+        victims=VictimChoice.LEAST_WORK_DESTROYED,
+    ),
 )
 
 

@@ -1,0 +1,134 @@
+"""Makes room for waiting gangs, now and then: small attempts go on on other machines of the region (`regional_scheduler.compaction`).
+
+It looks at what the last auctions refused. While anything of the region migrates it does not look again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from cluster_manager.attempt_run.emulated_work import EmulatedJob, emulated_work
+from domain.clock import Clock
+from domain.compaction import CompactionRule
+from domain.events import EvictionCause
+from domain.life_cycle import State
+from domain.workload import Emulated
+from regional_scheduler.compaction import HOUR_S, RunningAttempt, WaitingGang, plan_compactions
+from regional_scheduler.requested_plans import AttemptToChange
+from services.database import attempt_store, queue_store
+from services.database.attempt_store import MoveFacts
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.regional_scheduler.action_requests import ActionRefused
+from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.remaining_times import progress_at
+from services.regional_scheduler.requested_actions import RequestedActions
+
+_LOOK_REAL_S = 5.0
+_MOST_WAITING = 64
+"""So many of the head of the queue are looked at, ..."""
+_MOST_KINDS = 16
+"""... and of those that ask for the same the first, of so many kinds."""
+_NO_FACTS = MoveFacts(None, ())
+_log = structlog.get_logger(__name__)
+
+
+class Compacting:
+    """Of one region; does nothing without a rule."""
+
+    def __init__(
+        self,
+        database: Database,
+        memory: RegionMemory,
+        actions: RequestedActions,
+        clock: Clock,
+        rule: CompactionRule | None,
+    ) -> None:
+        self._database = database
+        self._memory = memory
+        self._actions = actions
+        self._clock = clock
+        self._rule = rule
+        self._look_at_real_s = 0.0
+
+    async def look(self, now_real_s: float) -> None:
+        """Moves what the rule allows. Raises SessionOver and DatabaseUnavailable."""
+        rule = self._rule
+        if rule is None or now_real_s < self._look_at_real_s:
+            return
+        self._look_at_real_s = now_real_s + _LOOK_REAL_S
+        idle_gpus = self._memory.inventory.idle_gpus
+        if not idle_gpus or any(_migrates(attempt) for attempt in self._memory.live):
+            return
+        now = self._clock.now()
+        async with self._database.transaction() as connection:
+            gangs = await self._gangs(connection, idle_gpus, now)
+            if not gangs:
+                return
+            region = self._memory.region.region
+            facts = await attempt_store.load_move_facts(connection, region, now - HOUR_S)
+        running = [
+            self._running(attempt, facts.get(attempt.key.workload, _NO_FACTS), now)
+            for attempt in sorted(self._memory.live, key=lambda each: each.key)
+            if attempt.state is State.RUNNING and attempt.change is None and _has_base_tasks_alone(attempt)
+        ]
+        # In a thread: a region of many machines takes a while, and questions wait meanwhile.
+        async with self._memory.steady:
+            found = await asyncio.to_thread(plan_compactions, self._memory.inventory, gangs, running, rule, now)
+        for compaction in found:
+            try:
+                await self._actions.compact(compaction)
+            except ActionRefused as refused:
+                _log.info("no room is made", workload=compaction.plan.workload, reason=str(refused))
+            else:
+                _log.info("room is made", workload=compaction.plan.workload, reason=compaction.sentence)
+
+    async def _gangs(self, connection: AnyConnection, idle_gpus: int, now: float) -> list[WaitingGang]:
+        waiting = await queue_store.load_waiting(connection, idle_gpus, now, _MOST_WAITING)
+        names = [entry.workload for entry in waiting]
+        workloads = await self._memory.specifications.workloads(connection, names)
+        gangs: dict[object, WaitingGang] = {}
+        for entry in waiting:
+            workload = workloads[entry.workload]
+            if self._memory.bidder.abandons(workload.specification) is None:
+                asked = tuple([(job.resources, job.tasks) for job in workload.specification.jobs])
+                gang = WaitingGang(workload, entry.within_quota, now - entry.queued_since_s)
+                gangs.setdefault((asked, entry.within_quota), gang)
+        return list(gangs.values())[:_MOST_KINDS]
+
+    def _running(self, attempt: LiveAttempt, facts: MoveFacts, now: float) -> RunningAttempt:
+        asked = self._memory.asked_again(attempt.specification, attempt.tuned.profiles, attempt.placements)
+        changed = AttemptToChange(attempt.key, asked, attempt.placements, attempt.within_quota)
+        if attempt.specification.emulated:
+            age_s = _age_of_emulated(attempt, now)
+        else:
+            age_s = None if facts.saved_s is None else now - facts.saved_s
+        return RunningAttempt(changed, age_s, facts.moved_s)
+
+
+def _age_of_emulated(attempt: LiveAttempt, now: float) -> float | None:
+    """How old the last checkpoint of emulated work is, which reports none; None: it has none."""
+    jobs = tuple(
+        [
+            EmulatedJob(job.entry_point.duration_s, job.entry_point.checkpoint_interval_s)
+            for job in attempt.specification.jobs
+            if isinstance(job.entry_point, Emulated)
+        ]
+    )
+    rate = attempt.tuned.rate(attempt.specification, attempt.placements)
+    reached = progress_at(attempt, now)
+    work = emulated_work(jobs, attempt.run.facts.progress_at_start, now, rate)._replace(progress=reached)
+    saved = work.checkpoint_at(now)
+    return (reached - saved) / rate if saved > 0 and rate > 0 else None
+
+
+def _migrates(attempt: LiveAttempt) -> bool:
+    eviction = attempt.run.eviction
+    return eviction is not None and eviction.cause is EvictionCause.MIGRATED
+
+
+def _has_base_tasks_alone(attempt: LiveAttempt) -> bool:
+    return len(attempt.placements) == sum(job.tasks for job in attempt.specification.jobs)

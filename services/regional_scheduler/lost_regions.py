@@ -1,0 +1,86 @@
+"""Other regions that are lost: their schedulers have held no lease for too long. Any region that is there says so.
+
+The tasks of a region's clusters stop themselves when its lease has ended for the stated time, whether their managers are
+there or not. So all that the region had is ended here; a scheduler of it that comes back begins with what that leaves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import structlog
+
+from domain.clock import Clock
+from domain.identifiers import RegionId, WorkloadId
+from domain.reservation import ReservationEnd
+from services.configuration import LeaseConfiguration
+from services.database import auction_store, fleet_store, lease_store, lost_cluster_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.lease_store import Lease
+from services.regional_scheduler.lost_attempts import end_in_database
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.reserving import end_all_reservations
+from services.tiers.fenced_transaction import fenced_transaction
+
+_INTERVAL_REAL_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class LostRegions:
+    """Looks for them now and then; times are real seconds of the session's clock."""
+
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        memory: RegionMemory,
+        configuration: LeaseConfiguration,
+        clock: Clock,
+        now_real_s: float,
+    ) -> None:
+        self._database = database
+        self._lease = lease
+        self._own = memory.region.region
+        self._clock = clock
+        self._limits = (configuration.tasks_stop_after_real_s, configuration.lost_grace_real_s)
+        self._interval_real_s = min(_INTERVAL_REAL_S, configuration.lost_grace_real_s)
+        # When the database was away no scheduler could renew its lease, and all come back with it.
+        self._due_real_s = now_real_s + configuration.lost_grace_real_s
+
+    async def look(self, now_real_s: float) -> None:
+        """Declares lost what is."""
+        if now_real_s < self._due_real_s:
+            return
+        self._due_real_s = now_real_s + self._interval_real_s
+        for region in await self._overdue():
+            async with fenced_transaction(self._database, self._lease) as connection:
+                # Its scheduler, should it be back, and all other regions wait here; only one finds it still overdue.
+                await lease_store.fence_regions(connection, [region])
+                if region not in await lost_cluster_store.overdue_regions(connection, self._own, *self._limits):
+                    continue
+                silent_s = -(await lease_store.left_s(connection, f"{lease_store.REGIONAL_PREFIX}{region}") or 0.0)
+                why = f"the scheduler of its region has held no lease for {silent_s:.0f} s"
+                ended = await declare_region_lost(connection, region, why, self._clock.now())
+            _log.error("region lost", region=region, why=why, workloads=len(ended))
+
+    async def _overdue(self) -> list[RegionId]:
+        after_s, grace_s = self._limits
+        return await self._database.run(
+            partial(lost_cluster_store.overdue_regions, but=self._own, tasks_stop_after_s=after_s, grace_s=grace_s),
+            give_up_after_s=0.0,
+        )
+
+
+async def declare_region_lost(connection: AnyConnection, region: RegionId, why: str, now: float) -> list[WorkloadId]:
+    """All clusters of the region are lost, what it had there ends, what it had won is put up again, and nothing is kept there; returns the
+    workloads of the attempts that end. The caller has fenced the region.
+    """
+    clusters = await fleet_store.clusters_of(connection, region)
+    await lost_cluster_store.fence(connection, clusters)
+    await lost_cluster_store.declare(connection, region, clusters, why, now)
+    ended = await end_in_database(connection, region, clusters, why, now)
+    await auction_store.give_back_awards_of(connection, region)
+    await end_all_reservations(connection, region, ReservationEnd.MACHINE_LOST, now)
+    return ended

@@ -1,0 +1,201 @@
+"""Tasks outlive the leases that allow them to run by a stated time at most, whatever becomes of their cluster manager."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.clock import SystemClock
+from services.cluster_manager.task_guard import TaskGuard
+from services.cluster_manager.task_permission import TaskPermission
+from services.configuration import LeaseConfiguration
+from services.database import lease_store
+from services.database.engine import Database
+from services.execution.emulated_executor import EmulatedExecutor
+from services.execution.executor import AttemptPhase
+from services.execution.task_environment import Rendezvous
+from services.execution.task_runner import RunnerState, StopCause, TaskRunner, TaskStart
+from tests.database.small_world import EAST
+from tests.execution.orders import emulated, key, order, shell
+from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quota
+
+PATIENCE_REAL_S = 240.0
+"""A guard against hangs, not a measure of speed."""
+
+STUBBORN = shell("trap '' TERM; while :; do sleep 1; done")
+
+# ---------------------------------------------------------------- how long
+
+
+class Heard(NamedTuple):
+    """A question for the region's lease, by the true time: when it was asked, how long the answer took, and how long the
+    lease was valid when it was answered."""
+
+    waited_s: float
+    took_s: float
+    left_s: float
+
+
+SHORT = st.floats(0.0, 100.0)
+
+
+@given(st.lists(st.builds(Heard, SHORT, SHORT, st.floats(-100.0, 100.0)), max_size=5), SHORT, SHORT, SHORT)
+def test_nothing_is_ever_allowed_for_longer_than_either_lease_and_the_stated_time(
+    questions: Sequence[Heard], held_until_s: float, stop_after_s: float, later_s: float
+) -> None:
+    now_s = 0.0
+    permission = TaskPermission(lambda: held_until_s, stop_after_s, lambda: now_s)
+    assert permission.left_s() == -math.inf, "before anything was heard of the region nothing is allowed"
+    for question in questions:
+        now_s += question.waited_s
+        asked_s = now_s
+        now_s += question.took_s
+        true_end_s = now_s + question.left_s
+        permission.region_heard(asked_s, question.left_s)
+        now_s += later_s
+        allowed_until_s = now_s + permission.left_s()
+        assert allowed_until_s <= min(true_end_s, held_until_s) + stop_after_s + 1e-6
+
+
+# ---------------------------------------------------------------- tasks with processes
+
+
+def started(allowed_until_s: float, home: Path) -> TaskStart:
+    return TaskStart(Rendezvous("127.0.0.1", 1), "127.0.0.1:1", 1.0, home, home, allowed_until_s)
+
+
+def runner() -> TaskRunner:
+    one = order(STUBBORN, stop_grace_s=0.0)
+    return TaskRunner(one, one.placements[0], "")
+
+
+async def ended(task: TaskRunner) -> float:
+    """Waits for its end; the runner's clock then."""
+    async with asyncio.timeout(PATIENCE_REAL_S):
+        report = (await task.describe()).report
+        while report.state is not RunnerState.ENDED:
+            report = await task.report_after(report.version)
+        ended_s = time.monotonic()
+        if task._reaper is not None:  # of a runner that ends with its loop, as none does in the service
+            await task._reaper.wait()
+    return ended_s
+
+
+def test_a_task_that_nobody_allows_to_run_on_stops_itself(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        task = runner()
+        until_s = time.monotonic() + 1.0
+        report = await task.start(started(until_s, tmp_path))
+        assert report.state is RunnerState.RUNNING
+        assert await ended(task) >= until_s
+        report = (await task.describe()).report
+        assert (report.stop_cause, report.stopped_early) == (StopCause.NO_LEASE, True)
+
+    asyncio.run(scenario())
+
+
+def test_a_task_that_is_allowed_to_run_on_does(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        task = runner()
+        began_s = time.monotonic()
+        await task.start(started(began_s + 2.0, tmp_path))
+        clock_s = await task.allow(began_s, 3.0)
+        assert clock_s >= began_s
+        assert await ended(task) >= began_s + 3.0
+
+    asyncio.run(scenario())
+
+
+def test_a_late_call_allows_no_more_than_a_call_in_time_would_have(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        task = runner()
+        began_s = time.monotonic()
+        await task.start(started(began_s + 1.0, tmp_path))
+        # What its sender has read off the lease is an hour old.
+        await task.allow(began_s - 3600.0, 3600.5)
+        await ended(task)
+        await task.allow(began_s, 3600.0)
+        assert (await task.describe()).report.state is RunnerState.ENDED
+
+    asyncio.run(scenario())
+
+
+def test_a_task_whose_manager_was_away_for_longer_than_its_lease_is_not_started(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        task = runner()
+        report = await task.start(started((await task.describe()).clock_s - 0.001, tmp_path))
+        assert (report.state, report.started_s, report.exit_code) == (RunnerState.ENDED, 0.0, None)
+
+    asyncio.run(scenario())
+
+
+# ---------------------------------------------------------------- the guard
+
+
+def test_what_is_emulated_is_lost_when_no_lease_allows_it_and_keeps_its_checkpoint() -> None:
+    async def scenario() -> None:
+        executor = EmulatedExecutor(SystemClock())
+        await executor.execute(replace(emulated(1e6, 10.0), started_s=SystemClock().now() - 1_005.0))
+        await executor.lose_all("nothing allows it")
+        (status,) = executor.statuses()
+        assert (status.phase, status.checkpoint_progress, status.reason) == (
+            AttemptPhase.LOST,
+            1_000.0,
+            "nothing allows it",
+        )
+        assert status.progress == pytest.approx(1_005.0, abs=60.0)
+        await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_manager_stops_everything_when_the_lease_of_its_region_has_ended_for_too_long(database_url: str) -> None:
+    configuration = LeaseConfiguration(duration_real_s=0.2, tasks_stop_after_real_s=0.5, lost_grace_real_s=0.2)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                name = f"{lease_store.REGIONAL_PREFIX}{EAST}"
+                assert await lease_store.acquire(connection, name, "it", "nowhere:1", 1, 1.0) is not None
+            guard = TaskGuard(database, EAST, lambda: math.inf, configuration)
+            await guard.look_at_region()
+            assert guard.left_s() <= 1.5
+            executor = EmulatedExecutor(SystemClock())
+            with executor.subscribe() as watch:
+                await executor.execute(emulated(1e6))
+                guarding = asyncio.ensure_future(guard.run(executor))
+                async with asyncio.timeout(PATIENCE_REAL_S):
+                    while not executor.statuses()[0].ended:
+                        await watch.next()
+                assert executor.statuses()[0].phase is AttemptPhase.LOST
+            assert guard.left_s() <= 0.0
+            guarding.cancel()
+            await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_over_for_the_database_is_killed_before_anything_is_answered(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+            guard = TaskGuard(database, EAST, lambda: math.inf, LeaseConfiguration())
+            executor = EmulatedExecutor(SystemClock())
+            await executor.execute(replace(emulated(1e6, workload=FIRST.workload), key=FIRST))
+            await executor.execute(emulated(1e6, workload="elsewhere"))
+            await guard.end_what_is_over(executor)
+            phases = {status.key: status.phase for status in executor.statuses()}
+            assert phases == {FIRST: AttemptPhase.RUNNING, key("elsewhere"): AttemptPhase.STOPPED}
+            await executor.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,46 @@
+"""A gang that finds idle GPUs but no machine gets one: a small attempt goes on elsewhere, by its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from domain.workload import Emulated
+from formats.scheduler_file import CompactionSection
+from tests.live.running import CONFIGURATION, LiveRun, in_live_service
+from tests.live.world import RANKING, V100, one_job
+
+pytestmark = pytest.mark.live
+
+_WORK = Emulated(72_000.0, 60.0)
+# On this clock half an hour is three seconds.
+_COMPACTING = CONFIGURATION.model_copy(update={"compaction": CompactionSection(enabled=True, checkpoint_within_s=1e6)})
+
+
+async def _started(run: LiveRun, name: str, gpus: int) -> str:
+    (workload,) = await run.submit([one_job(name, RANKING, _WORK, gpus=gpus, model=V100)])
+    await run.until_event("started", workload)
+    return workload
+
+
+def test_room_is_made_for_a_gang_that_waits(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        leaving = [await _started(run, f"large-{number}", 5) for number in range(3)]
+        small = [await _started(run, f"small-{number}", 3) for number in range(3)]
+        for workload in leaving:
+            await run.client.cancel(workload)
+            await run.until_event("cancelled", workload)
+        # 15 of 24 GPUs are idle now, 5 on each machine.
+        (gang,) = await run.submit([one_job("gang", RANKING, _WORK, gpus=8, model=V100)])
+        await run.until_event("started", gang)
+        moved = [event for event in run.events if event.event == "evicting" and event.details["cause"] == "migrated"]
+        assert [event.details["room_for"] for event in moved] == [gang]
+        assert moved[0].workload in small
+        for workload in (gang, *small):
+            await run.client.cancel(workload)
+        await run.follow()
+        run.check()
+        await run.check_nothing_is_left()
+
+    in_live_service(database_url, tmp_path, scenario, configuration=_COMPACTING)

@@ -1,0 +1,160 @@
+"""Room for gangs: small attempts move together, within the limits of the rule, and the gang fits when they have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.compaction import CompactionRule
+from domain.fleet import Cluster, MachineState, Rack, Region
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RackId, RegionId, TenantId, WorkloadId
+from domain.placement import AttemptKey, Holding
+from domain.plan import Migrate
+from domain.rank import Standing
+from domain.resources import TaskResources
+from domain.tenant import LOWEST_PRIORITY
+from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.compaction import (
+    HOUR_S,
+    RunningAttempt,
+    WaitingGang,
+    may_be_moved,
+    plan_compactions,
+)
+from regional_scheduler.plan_application import apply_plan
+from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.requested_plans import AttemptToChange
+from tests.cluster_manager.fleets import A100, gpu_machine
+
+NOW = 10_000.0
+RULE = CompactionRule()
+NORMAL, EVICTS_NOTHING = Standing(3, 0), Standing(LOWEST_PRIORITY, 2**31)
+
+
+def region_of(machines: int, gpus: int = 8) -> Region:
+    each = tuple(gpu_machine(f"m{number}", gpus, A100) for number in range(machines))
+    return Region(RegionId("r"), (Cluster(ClusterId("c"), (Rack(RackId("k"), each),)),))
+
+
+def workload_called(name: str, tasks: int, gpus: int) -> Workload:
+    job = JobSpecification(JobName("main"), tasks, TaskResources(gpus=gpus, cpus=1.0, memory_gib=1.0), Emulated(10.0))
+    return Workload(WorkloadId(name), WorkloadSpecification(name, TenantId("t"), (job,)), 0.0)
+
+
+def running_on(inventory: RegionCapacity, machines: list[list[int]]) -> list[RunningAttempt]:
+    """On each machine attempts of so many GPUs, each with a checkpoint of a minute ago."""
+    found = []
+    for number, held in enumerate(machines):
+        for place, gpus in enumerate(held):
+            workload = workload_called(f"w{number}-{place}", 1, gpus)
+            for other in range(len(machines)):
+                state = MachineState.UP if other == number else MachineState.DRAINING
+                inventory.set_machine_state(MachineId(f"m{other}"), state)
+            plan = plan_workload(inventory, workload, EVICTS_NOTHING, 0.0, within_quota=True)
+            if isinstance(plan, Refusal):
+                continue
+            key = AttemptKey(workload.workload, AttemptNumber(1))
+            inventory.hold(Holding(key, NORMAL, 0.0, plan.placements))
+            attempt = AttemptToChange(key, workload.specification, plan.placements, True)
+            found.append(RunningAttempt(attempt, 60.0))
+    for other in range(len(machines)):
+        inventory.set_machine_state(MachineId(f"m{other}"), MachineState.UP)
+    return found
+
+
+def gang(tasks: int, gpus: int, waited_s: float = HOUR_S, name: str = "gang") -> WaitingGang:
+    return WaitingGang(workload_called(name, tasks, gpus), within_quota=True, waited_s=waited_s)
+
+
+def test_the_fewest_gpus_move_off_the_emptiest_machine() -> None:
+    inventory = RegionCapacity(region_of(3))
+    running = running_on(inventory, [[4, 1], [2, 1], [4, 3]])
+    (found,) = plan_compactions(inventory, [gang(1, 8)], running, RULE, NOW)
+    assert [key.workload for key in found.moved] == ["w1-0", "w1-1"]
+    assert (found.machines, found.moved_gpus, found.cost_gpu_s, found.gain_gpu_s) == (("m1",), 3, 3 * 213.0, 8 * HOUR_S)
+    assert found.sentence == (
+        "2 attempts of 3 GPUs go on elsewhere in r to make room for gang: 28800 GPU-seconds for 639"
+    )
+
+
+def test_a_gang_is_worth_as_long_as_it_has_waited() -> None:
+    inventory = RegionCapacity(region_of(2))
+    running = running_on(inventory, [[4], [4]])
+    assert plan_compactions(inventory, [gang(1, 8, waited_s=100.0)], running, RULE, NOW) == []
+    assert len(plan_compactions(inventory, [gang(1, 8, waited_s=110.0)], running, RULE, NOW)) == 1
+    short = replace(RULE, longest_wait_s=100.0)
+    assert plan_compactions(inventory, [gang(1, 8)], running, short, NOW) == []
+
+
+def test_what_may_not_move_stays() -> None:
+    inventory = RegionCapacity(region_of(2))
+    one, other = running_on(inventory, [[4], [4]])
+    for kept in (
+        one._replace(checkpoint_age_s=None),
+        one._replace(checkpoint_age_s=RULE.checkpoint_within_s + 1.0),
+        one._replace(moved_s=(NOW - HOUR_S + 1.0,)),
+    ):
+        assert not may_be_moved(kept, RULE, NOW)
+        (found,) = plan_compactions(inventory, [gang(1, 8)], [kept, other], RULE, NOW)
+        assert found.moved == (other.attempt.key,)
+    assert may_be_moved(one._replace(moved_s=(NOW - HOUR_S,)), RULE, NOW)
+    assert plan_compactions(inventory, [gang(1, 8)], [one, other], replace(RULE, most_gpus=3), NOW) == []
+
+
+def test_gangs_do_not_count_on_one_place() -> None:
+    inventory = RegionCapacity(region_of(4))
+    running = running_on(inventory, [[4], [4], [4], [4]])
+    found = plan_compactions(
+        inventory, [gang(1, 8), gang(1, 8, name="other"), gang(1, 8, name="third")], running, RULE, NOW
+    )
+    assert [one.plan.workload for one in found] == ["gang", "other"]
+    assert not set(found[0].machines) & set(found[1].machines)
+    assert len(plan_compactions(inventory, [gang(1, 8), gang(2, 8)], running, replace(RULE, gangs_at_once=1), NOW)) == 1
+
+
+@pytest.mark.parametrize("changes", [{"most_gpus": 0}, {"restart_s": -1.0}, {"moves_per_workload_and_hour": 0}])
+def test_limits_that_make_no_sense_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        CompactionRule(**changes)  # type: ignore[arg-type]  # fields by name
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=2, max_size=6),
+    st.lists(st.tuples(st.integers(1, 2), st.sampled_from([4, 8]), st.floats(0.0, 2 * HOUR_S)), min_size=1, max_size=3),
+    st.data(),
+)
+def test_never_against_the_rule_and_the_gangs_fit_when_all_have_moved(
+    machines: list[list[int]], gangs: list[tuple[int, int, float]], data: st.DataObject
+) -> None:
+    inventory = RegionCapacity(region_of(len(machines)))
+    ages = st.sampled_from([None, 60.0, 1_800.0, 1_801.0])
+    moved = st.sampled_from([(), (NOW - HOUR_S,), (NOW - 5.0,)])
+    running = [
+        one._replace(checkpoint_age_s=data.draw(ages), moved_s=data.draw(moved))
+        for one in running_on(inventory, machines)
+    ]
+    waiting = [gang(tasks, gpus, waited_s, f"gang{place}") for place, (tasks, gpus, waited_s) in enumerate(gangs)]
+    before = inventory.holdings()
+    found = plan_compactions(inventory, waiting, running, RULE, NOW)
+    assert inventory.holdings() == before
+    by_key = {one.attempt.key: one for one in running}
+    for one in found:
+        assert one.gain_gpu_s > one.cost_gpu_s
+        assert all(isinstance(action, Migrate) and action.room_for == one.plan.workload for action in one.plan.actions)
+        assert all(may_be_moved(by_key[key], RULE, NOW) for key in one.moved)
+        apply_plan(inventory, one.plan, NOW)
+    moving = [key for one in found for key in one.moved]
+    assert len(set(moving)) == len(moving)
+    inventory.check()
+    for key in moving:
+        inventory.release(key)
+    for one in found:
+        (wanted,) = [each for each in waiting if each.workload.workload == one.plan.workload]
+        plan = plan_workload(inventory, wanted.workload, EVICTS_NOTHING, NOW, within_quota=True)
+        assert not isinstance(plan, Refusal)
+        inventory.hold(Holding(AttemptKey(wanted.workload.workload, AttemptNumber(1)), NORMAL, NOW, plan.placements))
