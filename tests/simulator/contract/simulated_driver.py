@@ -239,7 +239,7 @@ def auction_by_queue_pass(
     queue_pass = SimulatedQueuePass(
         queue,
         regions,
-        OneWorkload(MAST.ordering, None, ServiceHistory()),
+        OneWorkload(MAST.ordering, None, ServiceHistory(), scans=MAST.scans),
         dispatch,
         list,
         [],

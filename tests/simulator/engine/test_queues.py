@@ -116,7 +116,7 @@ def by_size(work: SimulatedWorkload) -> tuple[float, ...]:
 def test_a_queue_that_is_ranked_once_never_differs_from_a_sorted_list(
     works: list[SimulatedWorkload], steps: list[tuple[str, int]]
 ) -> None:
-    queue, model = RankedQueue(OneWorkload(FewestGpus(), None, ServiceHistory())), SortedQueue(by_size)
+    queue, model = RankedQueue(OneWorkload(FewestGpus(), None, ServiceHistory(), scans=False)), SortedQueue(by_size)
     for work in works:
         queue.add(work, 0.0)
         model.add(work, 0.0)
@@ -183,7 +183,7 @@ def _same_course(queue: WorkloadQueue, model: SortedQueue, steps: list[tuple[str
 
 def test_what_found_nothing_is_not_asked_about_again_until_some_of_it_comes_or_goes() -> None:
     works = [workload(index, kind, 1, 0) for index, kind in enumerate((0, 0, 1, 2))]
-    queue = RankedQueue(OneWorkload(FewestGpus(), None, ServiceHistory()))
+    queue = RankedQueue(OneWorkload(FewestGpus(), None, ServiceHistory(), scans=False))
     for work in works[1:]:
         queue.add(work, 0.0)
     assert _asked(queue, again=False) == [1, 2, 3]
