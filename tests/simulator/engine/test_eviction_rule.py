@@ -141,16 +141,15 @@ SPARING = NO_COSTS.model_copy(
 @pytest.mark.parametrize(
     ("runs", "comes", "spares", "starts_s"),
     [
-        ("owner", "guest", False, 100.0),
+        ("owner", "guest", False, 1000.0),
         ("owner", "guest", True, 1000.0),
         ("guest", "owner", True, 100.0),
         ("guest", "guest", True, 100.0),
     ],
 )
-def test_only_who_is_guaranteed_evicts_who_is_if_the_rule_says_so(
-    runs: str, comes: str, spares: bool, starts_s: float
-) -> None:
-    """Both are at the lowest priority; who runs has come down to level 1 by then, and only the owner has a quota."""
+def test_only_who_is_guaranteed_evicts_who_is(runs: str, comes: str, spares: bool, starts_s: float) -> None:
+    """Both are at the lowest priority; who runs has come down to level 1 by then, and only the owner has a quota: the guest
+    stands below it there, whatever the rule spares."""
     settings = SPARING if spares else bounded()
     rows = [row("first", 0.0, 1000.0, 1, runs), row("second", 100.0, 50.0, 1, comes)]
     run = checked_run(LEVELLED, rows, one_region(1, 1), OWNER_AND_GUEST, settings)
@@ -159,12 +158,12 @@ def test_only_who_is_guaranteed_evicts_who_is_if_the_rule_says_so(
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_what_an_opportunistic_workload_is_refused_a_guaranteed_one_like_it_may_get(remembers: bool) -> None:
-    """Both want the place of a guaranteed attempt at level 1; the guest is asked first, and finds nothing before its end."""
+    """Both want the place of a guaranteed attempt at level 1; the guest finds nothing before what is within quota has ended."""
     tenants = (*OWNER_AND_GUEST, Tenant(TenantId("other"), 6, Quota.of({ANY_GPU_MODEL: 1})))
     rows = [row("first", 0.0, 1000.0, 1, "other"), row("b", 100.0, 50.0, 1, "guest"), row("c", 100.0, 50.0, 1, "owner")]
     settings = SPARING.model_copy(update={"negative_cache": remembers})
     starts = checked_run(LEVELLED, rows, one_region(1, 1), tenants, settings).starts()
-    assert (starts["c"], starts["b"]) == (100.0, 150.0)
+    assert (starts["c"], starts["b"]) == (100.0, 1050.0)
 
 
 def test_a_guarantee_outlives_a_snapshot() -> None:
