@@ -26,7 +26,8 @@ from regional_scheduler.auction import NotYet, RoundOutcome, Won, close_round
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import AuctionSettings, Lot, open_round
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import AuctionSettings, Lot
 
 BUDGET = "none of its own; 200 workloads per second from submission to start need 200 lots per second"
 REGIONS = ("east", "north", "west")

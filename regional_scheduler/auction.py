@@ -6,8 +6,8 @@ only as far as every answer that counts was given under assumptions that came tr
 Invariant (I11): the lots of a round that are decided are decided exactly as one-at-a-time auctions in queue order
 would have decided them, whatever the window and whatever the hints. An answer to a lot depends on what its region had
 placed before; it had placed the earlier lots of the window that it assumed to win. Where these are the earlier lots
-that it did win, the answer is the one that it would have given one at a time. Before the first lot nothing is assumed,
-so that at least one lot is decided in every round.
+that it did win, or lots like them, the answer is the one that it would have given one at a time (`conditional_answers`).
+Before the first lot nothing is assumed, so that at least one lot is decided in every round.
 
 Ignores: regions that did not answer by the deadline; they count as having abandoned, except that a workload whose data
 one of them may hold does not await data.
@@ -24,6 +24,8 @@ from domain.diagnosis import Diagnosis, Reason, closest
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition
+from regional_scheduler.alike_lots import LONG_RUN, leading_run
+from regional_scheduler.conditional_answers import ConditionalAnswers
 from regional_scheduler.refusals.kinds import WorkloadKind
 from regional_scheduler.rounds import (
     Abandoned,
@@ -35,7 +37,6 @@ from regional_scheduler.rounds import (
     PlanSummary,
     RegionResponse,
     Round,
-    depends_on_wins,
 )
 from regional_scheduler.winner_prediction import expected_winners
 
@@ -184,10 +185,13 @@ def close_round(
     if guessed:
         upcoming = upcoming[: max(0, _reach(len(verdicts), went_through=not undecided) - len(undecided))]
     winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
-    expected = expected_winners(auction_round.lots, tuple(answered.values()), winners, upcoming)
-    hinted = tuple(
-        lot._replace(expected_winner=winner) for lot, winner in zip((*undecided, *upcoming), expected, strict=True)
-    )
+    following = (*undecided, *upcoming)
+    if leading_run(following) >= LONG_RUN:
+        # They are put up alone, and all decided at once.
+        expected: Sequence[RegionId | None] = (None,) * len(following)
+    else:
+        expected = expected_winners(auction_round.lots, tuple(answered.values()), winners, upcoming)
+    hinted = tuple(lot._replace(expected_winner=winner) for lot, winner in zip(following, expected, strict=True))
     return RoundOutcome(
         round_number=auction_round.number,
         scan_pass=auction_round.scan_pass,
@@ -247,23 +251,19 @@ def _decide_prefix(
     absent: tuple[RegionId, ...],
     holders: Holders | None,
 ) -> tuple[Verdict, ...]:
-    """Verdicts in queue order, up to the first lot to which some region's answer rests on what did not come true."""
-    assumed = {region: frozenset(response.assumed_wins) for region, response in answered.items()}
-    mistaken: set[RegionId] = set()
+    """Verdicts in queue order, up to the first lot of which some region's response does not say what it would answer now."""
+    said = {region: ConditionalAnswers(response, lots) for region, response in answered.items()}
     verdicts: list[Verdict] = []
-    for index, lot in enumerate(lots):
-        answers = {region: response.answers[index] for region, response in answered.items()}
-        # A mistaken region planned this lot on a capacity that it does not have; what depends on that says nothing.
-        # The lots from here on are put up again, with better guesses.
-        if any(region in mistaken and depends_on_wins(answer) for region, answer in answers.items()):
+    for position, lot in enumerate(lots):
+        answers = {region: answer for region, one in said.items() if (answer := one.to(position)) is not None}
+        # A region that has won otherwise than it had assumed would plan this lot on another capacity: what depends on that says
+        # nothing. The lots from here on are put up again, with better guesses.
+        if len(answers) < len(said):
             break
         verdict = decide_lot(lot, answers, absent, holders)
         verdicts.append(verdict)
-        winner = verdict.winner if isinstance(verdict, Won) else None
-        for region in answered:
-            # Once a region is mistaken it stays so: what it assumed and what it won differ in this lot for good.
-            if (lot.workload.workload in assumed[region]) != (region == winner):
-                mistaken.add(region)
+        if isinstance(verdict, Won):
+            said[verdict.winner].win(position, answers[verdict.winner])
     return tuple(verdicts)
 
 

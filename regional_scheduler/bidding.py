@@ -19,6 +19,7 @@ from domain.identifiers import RegionId
 from domain.plan import Plan
 from domain.rank import QueuePosition
 from domain.workload import Workload, WorkloadSpecification
+from regional_scheduler.alike_lots import first_alike
 from regional_scheduler.dispatching import Confirmation, StartWith, confirm_wins, withdraw_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
@@ -103,6 +104,8 @@ class RegionBidder:
             cpus=outline.cpus,
             idle=outline.idle,
             tenants_apart=self.tenants_apart,
+            # What is kept for a gang is open to whom it is kept for, and to what says that it ends before.
+            alike=() if self.tenants_apart or self._inventory.reserved else first_alike(auction_round.lots),
         )
 
     def plan_alone(self, lot: Lot, now: float) -> Plan | None:

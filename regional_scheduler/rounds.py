@@ -7,11 +7,8 @@ closes the round.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import NamedTuple
 
 from domain.diagnosis import Diagnosis, Reason
@@ -78,58 +75,6 @@ class Round:
             raise ValueError(f"the lots of round {self.number} are not in queue order")
         if list(self.participants) != sorted(set(self.participants)):
             raise ValueError(f"the participants of round {self.number} are not sorted and unique")
-
-
-def open_round(
-    *,
-    number: int,
-    scan_pass: int,
-    now: float,
-    settings: AuctionSettings,
-    participants: Sequence[RegionId],
-    upcoming: Sequence[Lot],
-    hints: Mapping[WorkloadId, RegionId],
-    hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]] = MappingProxyType({}),
-) -> Round:
-    """The round over the head of the queue.
-
-    `upcoming` is what follows the cursor in queue order, at least one lot more than the window if there are so many
-    (that one shows that the queue goes on). `hints` are the expected winners that the last round's outcome carried
-    over; workloads that left the queue meanwhile, and regions that no longer participate, simply drop out. Of whom they
-    say nothing, because the queue was ranked anew, the winner is expected that another one of its kind had in its place
-    (`hints_of_kinds`): where regions look alike, a lot without a guess ends what the round can decide.
-    """
-    invited = tuple(sorted(set(participants)))
-    lots = _with_guesses(upcoming[: settings.window], invited, hints, hints_of_kinds)
-    return Round(
-        number=number,
-        scan_pass=scan_pass,
-        opened_s=now,
-        deadline_s=now + settings.answer_timeout_s,
-        participants=invited,
-        lots=lots,
-        reaches_end=len(upcoming) <= settings.window,
-    )
-
-
-def _with_guesses(
-    lots: Sequence[Lot],
-    invited: Sequence[RegionId],
-    hints: Mapping[WorkloadId, RegionId],
-    hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]],
-) -> tuple[Lot, ...]:
-    """The lots with their expected winners."""
-    guessed: list[Lot] = []
-    seen: Counter[WorkloadKind] = Counter()
-    for lot in lots:
-        expected = hints.get(lot.workload.workload)
-        if lot.kind is not None:
-            of_kind = hints_of_kinds.get(lot.kind, ())
-            if expected is None and of_kind:
-                expected = of_kind[seen[lot.kind] % len(of_kind)]
-            seen[lot.kind] += 1
-        guessed.append(lot._replace(expected_winner=expected if expected in invited else None))
-    return tuple(guessed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +161,5 @@ class RegionResponse:
     idle: tuple[IdleMachines, ...] = ()
     tenants_apart: bool = False
     """Whether it may answer otherwise to another tenant's workload that asks for the same."""
+    alike: tuple[int, ...] = ()
+    """By lot, the position of the first one that it answers alike with the same placed (`alike_lots`); empty: no two are."""

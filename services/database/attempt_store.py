@@ -27,6 +27,7 @@ from services.database.cell_store import load_cells, write_cells
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
 from services.database.placement_store import load_placements, write_placements
+from services.database.reclassification_store import StoredStanding
 from services.database.state_guards import StateChangeRefused, before
 
 ATTEMPT_ENDED = "ENDED"  # what stands where a live attempt has its workload's state
@@ -237,16 +238,18 @@ async def change_cause(connection: AnyConnection, keys: Sequence[AttemptKey], ev
         )
 
 
-async def record_started(connection: AnyConnection, started: Sequence[tuple[AttemptKey, float]]) -> set[AttemptKey]:
-    """The gang runs since that time; returns those for which this is news."""
+async def record_started(
+    connection: AnyConnection, started: Sequence[tuple[AttemptKey, float]]
+) -> dict[AttemptKey, StoredStanding]:
+    """The gang runs since that time; returns those for which this is news, and where they stand until this transaction ends."""
     if not started:
-        return set()
+        return {}
     cursor = await connection.execute(
         """UPDATE attempts a
               SET started_s = u.started_s, state = CASE WHEN a.state = ANY(%s) THEN %s ELSE a.state END
              FROM unnest(%s::text[], %s::int[], %s::float8[]) AS u (workload, attempt, started_s)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.started_s IS NULL
-        RETURNING a.workload, a.attempt, a.state""",
+        RETURNING a.workload, a.attempt, a.priority, a.level, a.within_quota, a.charges, a.state""",
         (
             before(Happening.STARTED),
             state_after(Happening.STARTED).value,
@@ -256,9 +259,9 @@ async def record_started(connection: AnyConnection, started: Sequence[tuple[Atte
         ),
     )
     rows = await cursor.fetchall()
-    running = _keys([row for row in rows if row[2] == state_after(Happening.STARTED).value])
+    running = _keys([row for row in rows if row[6] == state_after(Happening.STARTED).value])
     await _happens(connection, running, Happening.STARTED)
-    return _keys(rows)
+    return _stands(rows)
 
 
 async def _happens(connection: AnyConnection, keys: set[AttemptKey], happening: Happening) -> None:
@@ -330,15 +333,16 @@ async def cancellations_requested(connection: AnyConnection, region: RegionId) -
 
 async def record_ends(
     connection: AnyConnection, ends: Sequence[RecordEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
-) -> set[AttemptKey]:
-    """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing).
+) -> dict[AttemptKey, StoredStanding]:
+    """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing), and where
+    they stood.
 
     Workloads that return to the queue do so with their entry in `requeued`; one whose next state is PENDING and that
     has none there gets its next attempt from the caller, in the same transaction. Quota is given back by the caller,
     for the attempts returned.
     """
     if not ends:
-        return set()
+        return {}
     cursor = await connection.execute(
         """UPDATE attempts a SET state = %s, ended_s = u.ended_s, "end" = u.ended_as, end_reason = u.reason,
                   progress = greatest(a.progress, u.progress),
@@ -346,7 +350,7 @@ async def record_ends(
              FROM unnest(%s::text[], %s::int[], %s::float8[], %s::text[], %s::text[], %s::float8[], %s::float8[])
                AS u (workload, attempt, ended_s, ended_as, reason, progress, checkpoint_progress)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL
-        RETURNING a.workload, a.attempt""",
+        RETURNING a.workload, a.attempt, a.priority, a.level, a.within_quota, a.charges""",
         (
             ATTEMPT_ENDED,
             [end.key.workload for end in ends],
@@ -358,7 +362,7 @@ async def record_ends(
             [end.checkpoint_progress for end in ends],
         ),
     )
-    ended = _keys(await cursor.fetchall())
+    ended = _stands(await cursor.fetchall())
     now_ended = [end for end in ends if end.key in ended]
     await _move_workloads_on(connection, now_ended)
     await _requeue(connection, [end for end in now_ended if end.key.workload in requeued], requeued)
@@ -452,6 +456,14 @@ async def region_of_running(connection: AnyConnection, workload: str) -> RegionI
     )
     row = await cursor.fetchone()
     return None if row is None else RegionId(row[0])
+
+
+def _stands(rows: Sequence[TupleRow]) -> dict[AttemptKey, StoredStanding]:
+    """Of rows of workload, attempt, priority, level, within_quota, charges."""
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): StoredStanding(Standing(row[2], row[3]), row[4], row[5])
+        for row in rows
+    }
 
 
 def _keys(rows: Sequence[TupleRow]) -> set[AttemptKey]:

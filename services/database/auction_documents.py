@@ -71,6 +71,7 @@ def response_document(response: RegionResponse) -> Document:
         "cpus": response.cpus,
         "idle": [list(astuple(idle)) for idle in response.idle],
         "tenants_apart": response.tenants_apart,
+        "alike": list(response.alike),
     }
 
 
@@ -84,7 +85,9 @@ def response_from_document(round_number: int, region: RegionId, document: Mappin
         document["gpus"],
         document["cpus"],
         tuple(IdleMachines(*idle) for idle in document["idle"]),
-        document.get("tenants_apart", True),  # responses of before it was stored say nothing of it
+        # Responses of before these were stored say nothing of them.
+        document.get("tenants_apart", True),
+        tuple(document.get("alike", ())),
     )
 
 

@@ -31,6 +31,9 @@ from services.database.connection import AnyConnection
 ROUNDS_KEPT = 2_000
 """Older closed rounds are deleted with their answers: they only explain what happened, and events record that too."""
 
+AWARDS_AT_ONCE = 256
+"""So many awards are dispatched in one transaction."""
+
 SortKey = tuple[int, int, float, float, str]
 
 
@@ -98,12 +101,18 @@ class Unplaceable:
     diagnosis: Diagnosis
 
 
-async def open_round(connection: AnyConnection, region: RegionId, *, lock: bool) -> StoredRound | None:
-    """The open round, if there is one, as the region finds it; with `lock` no other transaction closes it until the transaction ends."""
-    locked = None
-    if lock:
-        # What is read with the lock would be older than the lock where it was waited for.
-        locked = await connection.execute("SELECT round FROM auction_rounds WHERE closed_at IS NULL FOR UPDATE")
+async def lock_open_round(connection: AnyConnection) -> int | None:
+    """The number of the open round, if there is one; no other transaction closes it until this one ends.
+
+    A statement of its own: what is read with the lock would be older than the lock where it was waited for.
+    """
+    cursor = await connection.execute("SELECT round FROM auction_rounds WHERE closed_at IS NULL FOR UPDATE")
+    row = await cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+async def open_round(connection: AnyConnection, region: RegionId) -> StoredRound | None:
+    """The open round, if there is one, as the region finds it."""
     cursor = await connection.execute(
         """SELECT r.round, r.scan_pass, r.now_s, r.participants, r.lots, clock_timestamp() >= r.deadline_at,
                   extract(epoch FROM r.deadline_at - clock_timestamp())::float8,
@@ -112,9 +121,8 @@ async def open_round(connection: AnyConnection, region: RegionId, *, lock: bool)
              FROM auction_rounds r WHERE closed_at IS NULL""",
         (region,),
     )
-    held = None if locked is None else await locked.fetchone()
     row = await cursor.fetchone()
-    if row is None or (lock and (held is None or held[0] != row[0])):
+    if row is None:
         return None
     return StoredRound(
         number=row[0],
@@ -177,13 +185,26 @@ async def load_progress(connection: AnyConnection) -> AuctionProgress:
     )
 
 
+def progress_after(outcome: RoundOutcome, newest_scan_pass: int | None, next_window: int) -> AuctionProgress:
+    """The same in the transaction that closes the round, without asking the database for it."""
+    return AuctionProgress(
+        next_number=outcome.round_number + 1,
+        newest_scan_pass=newest_scan_pass,
+        is_open=False,
+        cursor=None if outcome.cursor is None else outcome.cursor.sort_key,
+        hints=outcome.hints(),
+        hints_of_kinds=outcome.hints_of_kinds(),
+        next_window=next_window,
+    )
+
+
 async def upcoming_lots(
-    connection: AnyConnection, after: SortKey | None, limit: int, now: float, walk: int
+    connection: AnyConnection, after: SortKey | None, limit: int, now: float, walk: int | None = None
 ) -> list[QueuedLot]:
     """Entries in queue order behind the cursor that are ranked, due, and not awarded already.
 
-    Without those that this walk has asked, and those of kinds that it has asked or that are known to find nothing. Goes
-    from standing to standing: for all entries of one it is the same whom they are held against.
+    Without those that this walk has asked (None: the one that is stored), and those of kinds that it has asked or that are
+    known to find nothing. Goes from standing to standing: for all entries of one it is the same whom they are held against.
     """
     lots: list[QueuedLot] = []
     standing = await _next_standing(connection, None) if after is None else Standing(after[0], after[1])
@@ -206,18 +227,19 @@ async def _next_standing(connection: AnyConnection, last: Standing | None) -> St
 
 
 async def _upcoming_of(
-    connection: AnyConnection, standing: Standing, after: SortKey | None, limit: int, now: float, walk: int
+    connection: AnyConnection, standing: Standing, after: SortKey | None, limit: int, now: float, walk: int | None
 ) -> list[QueuedLot]:
     """Those that stand so. What is refused is looked up by hash, for there may be a hundred thousand to pass over."""
     # The comparison of rows matches the expressions of the index queue_order, so this reads no more than it passes over.
     behind = "AND (-q.credit, q.submitted_s, q.workload) > (%s, %s, %s)" if after else ""
-    refused = "(r.priority, r.level) <= (%s, %s) AND (r.holds OR (r.walk = %s AND NOT r.has_room))"
+    refused = "(r.priority, r.level) <= (%s, %s) AND (r.holds OR (r.walk = (SELECT walk FROM walk) AND NOT r.has_room))"
     cursor = await connection.execute(
-        f"""SELECT u.workload, u.priority, u.level, u.credit, u.submitted_s, u.within_quota, w.attempts, u.kind
+        f"""WITH walk AS MATERIALIZED (SELECT coalesce(%s::bigint, (SELECT w.walk FROM auction_walks w)) AS walk)
+            SELECT u.workload, u.priority, u.level, u.credit, u.submitted_s, u.within_quota, w.attempts, u.kind
               FROM (SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, q.kind
                       FROM queue_entries q
                      WHERE q.priority = %s AND q.level = %s AND q.not_before_s <= %s {behind}
-                       AND q.asked_in_walk IS DISTINCT FROM %s
+                       AND q.asked_in_walk IS DISTINCT FROM (SELECT walk FROM walk)
                        AND (q.kind IS NULL
                             OR (q.kind, q.within_quota) NOT IN (
                                    SELECT r.kind, r.within_quota FROM auction_refusals r
@@ -229,7 +251,7 @@ async def _upcoming_of(
                      ORDER BY q.priority, q.level, -q.credit, q.submitted_s, q.workload LIMIT %s) AS u
               JOIN workloads w USING (workload)
              ORDER BY u.priority, u.level, -u.credit, u.submitted_s, u.workload""",
-        (*standing, now, *(after or ())[2:], walk, *standing, walk, *standing, walk, limit),
+        (walk, *standing, now, *(after or ())[2:], *standing, *standing, limit),
     )
     return [
         QueuedLot(
@@ -251,12 +273,12 @@ async def insert_round(
     lots: Sequence[Lot],
     reaches_end: bool,
     answer_timeout_real_s: float,
-) -> bool:
-    """Opens a round; False when another region has just opened one."""
-    cursor = await connection.execute(
+) -> None:
+    """Opens a round, unless one is open: of that the caller is sure that holds the lock of the walk and has looked."""
+    await connection.execute(
         """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
            VALUES (%s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, %s, %s)
-           ON CONFLICT DO NOTHING RETURNING round""",
+           ON CONFLICT DO NOTHING""",
         (
             number,
             scan_pass,
@@ -266,7 +288,6 @@ async def insert_round(
             Jsonb({"lots": [lot_document(lot) for lot in lots], "reaches_end": reaches_end}),
         ),
     )
-    return await cursor.fetchone() is not None
 
 
 async def store_outcome(
@@ -358,14 +379,14 @@ async def has_awards(connection: AnyConnection, region: RegionId) -> bool:
     return row is not None and bool(row[0])
 
 
-async def lock_awards(connection: AnyConnection, region: RegionId, limit: int) -> list[Award]:
-    """The region's awards in the order of the auctions, with the queue entries locked as they stand now."""
+async def lock_awards(connection: AnyConnection, region: RegionId) -> list[Award]:
+    """The region's next awards in the order of the auctions, with the queue entries locked as they stand now."""
     cursor = await connection.execute(
         """SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts, q.tenant,
                   w.checkpoint_progress, w.failures
              FROM awards a JOIN queue_entries q USING (workload) JOIN workloads w USING (workload)
             WHERE a.region = %s ORDER BY a.round, a.lot LIMIT %s FOR UPDATE OF q""",
-        (region, limit),
+        (region, AWARDS_AT_ONCE),
     )
     return [
         Award(

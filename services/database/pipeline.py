@@ -22,6 +22,8 @@ _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 _Third = TypeVar("_Third")
 _Fourth = TypeVar("_Fourth")
+_Fifth = TypeVar("_Fifth")
+_Sixth = TypeVar("_Sixth")
 
 
 @asynccontextmanager
@@ -78,6 +80,27 @@ async def together(
     fourth: Coroutine[Any, Any, _Fourth],
     /,
 ) -> tuple[_First, _Second, _Third, _Fourth]: ...
+@overload
+async def together(
+    connection: AnyConnection,
+    first: Coroutine[Any, Any, _First],
+    second: Coroutine[Any, Any, _Second],
+    third: Coroutine[Any, Any, _Third],
+    fourth: Coroutine[Any, Any, _Fourth],
+    fifth: Coroutine[Any, Any, _Fifth],
+    /,
+) -> tuple[_First, _Second, _Third, _Fourth, _Fifth]: ...
+@overload
+async def together(
+    connection: AnyConnection,
+    first: Coroutine[Any, Any, _First],
+    second: Coroutine[Any, Any, _Second],
+    third: Coroutine[Any, Any, _Third],
+    fourth: Coroutine[Any, Any, _Fourth],
+    fifth: Coroutine[Any, Any, _Fifth],
+    sixth: Coroutine[Any, Any, _Sixth],
+    /,
+) -> tuple[_First, _Second, _Third, _Fourth, _Fifth, _Sixth]: ...
 async def together(connection: AnyConnection, *work: Coroutine[Any, Any, object]) -> tuple[object, ...]:
     """The results of these, all of whose statements go over the connection: in a pipeline each waits while the others are under way.
 

@@ -6,11 +6,13 @@ import math
 
 from domain.clock import Clock
 from domain.placement import AttemptKey
+from services.database import lease_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
+from services.database.pipeline import together
 from services.progress_pace import WRITTEN
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.due_attempts import DueAttempts
@@ -21,7 +23,6 @@ from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.session_over import SessionOver
-from services.tiers.fenced_transaction import fenced_transaction
 
 _LONGEST_PAUSE_REAL_S = 5.0
 """What was not written because the loop was busy for longer is not made up for: the next transaction stays small."""
@@ -66,9 +67,11 @@ class AttemptRecorder:
         checkpoints = self._reports.take_checkpoints()
         if not reported:
             return
-        async with fenced_transaction(self._database, self._lease, pipelined=True) as connection:
-            recorded = await record_reports(
-                connection, self._memory.region.region, reported, checkpoints, self._clock.now()
+        async with self._database.transaction(pipelined=True) as connection:
+            _, recorded = await together(
+                connection,
+                lease_store.assert_held(connection, self._lease),
+                record_reports(connection, self._memory.region.region, reported, checkpoints, self._clock.now()),
             )
             over = [attempt for end in recorded.ended if (attempt := live.get(end.key)) is not None]
             profiles = await record_measurements(connection, self._memory.region, reported, over, self._clock.now())

@@ -24,17 +24,19 @@ from regional_scheduler.auction import AwaitingData, Holders, NotYet, RoundOutco
 from regional_scheduler.queue_walk import QueueWalk, WalkStep, next_step
 from regional_scheduler.refusals.kinds import kind_of
 from regional_scheduler.refusals.refused_kinds import KindKey
-from regional_scheduler.rounds import Abandoned, AuctionSettings, Lot, RegionResponse, Round, open_round
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import Abandoned, AuctionSettings, Lot, RegionResponse, Round
 from services.configuration import AuctionConfiguration
 from services.database import auction_store, event_store, lease_store, refusal_store
 from services.database.auction_documents import lot_from_document
-from services.database.auction_store import AuctionProgress, SortKey, StoredRound, Unplaceable
+from services.database.auction_store import AuctionProgress, Award, QueuedLot, SortKey, StoredRound, Unplaceable
 from services.database.channels import AUCTION_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.database.pipeline import together
 from services.database.refusal_store import MarkedEntry, NewRefusal
+from services.database.revision_store import Revisions, load_revisions
 from services.regional_scheduler.refusal_watch import RefusalWatch
 from services.regional_scheduler.region_memory import RegionMemory
 from services.tiers.fenced_transaction import fenced_transaction
@@ -56,6 +58,24 @@ class AuctionStep:
 
 
 @dataclass(frozen=True, slots=True)
+class AuctionLook:
+    """What a region has seen of the auctions, in one transaction."""
+
+    stored: StoredRound | None
+    """The open round."""
+    revisions: Revisions
+    """Of fleet, tenants, tables and profiles as they are: what was won is dispatched on no others."""
+    has_awards: bool
+    awards: tuple[Award, ...]
+    """What the region has won and is to dispatch, with the entries locked; without those whose workload has left the queue."""
+
+    @property
+    def dispatches_all(self) -> bool:
+        """Whether these are all that there are: then the next round can be answered with them dispatched."""
+        return len(self.awards) < auction_store.AWARDS_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
 class _Following:
     """What followed in the queue behind the last decided lot, as it was read to close a round."""
 
@@ -72,6 +92,17 @@ class _Following:
             and (step.walk.number, newest_scan_pass) == (self.walk.number, self.scan_pass)
             and all(earlier < later for earlier, later in pairwise(keys))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """How the auctions stand while their walk is locked: no other transaction opens a round until this one ends."""
+
+    walk: QueueWalk
+    progress: AuctionProgress
+    has_room: bool
+    """Whether some region has room again for what was refused."""
+    participants: tuple[RegionId, ...]
 
 
 class Auctioneer:
@@ -93,23 +124,38 @@ class Auctioneer:
         self._configuration = configuration
         self._refused = RefusalWatch(memory)
 
-    async def step(self) -> AuctionStep:
-        """Answers the open round, or closes it, or opens one: whatever is to be done now."""
-        async with self._database.transaction(pipelined=True) as connection:
-            _, _, stored = await together(
-                connection,
-                lease_store.assert_held(connection, self._lease),
-                self._refused.take_over(connection),
-                auction_store.open_round(connection, self._region, lock=False),
-            )
-            if stored is None:
+    async def look(self, connection: AnyConnection) -> AuctionLook:
+        """What there is to dispatch and to answer; the caller's transaction is fenced by it.
+
+        What the region has won in earlier rounds, which were closed before this one was opened, is read after it: whoever
+        has dispatched that answers with it in its inventory (I11).
+        """
+        _, _, stored, revisions, has_awards, awards = await together(
+            connection,
+            lease_store.assert_held(connection, self._lease),
+            self._refused.take_over(connection),
+            auction_store.open_round(connection, self._region),
+            load_revisions(connection),
+            auction_store.has_awards(connection, self._region),
+            auction_store.lock_awards(connection, self._region),
+        )
+        return AuctionLook(stored, revisions, has_awards, tuple(awards))
+
+    async def lots_to_answer(self, connection: AnyConnection, looked: AuctionLook) -> tuple[Lot, ...] | None:
+        """The lots of the open round, if it wants an answer of this region; None: it does not, or there is none."""
+        if looked.stored is None or not self._answers(looked.stored):
+            return None
+        return await self._lots(connection, looked.stored)
+
+    async def go_on(self, looked: AuctionLook, lots: Sequence[Lot] | None) -> AuctionStep:
+        """Answers the open round that was seen, or closes it, or opens one: whatever is to be done now.
+
+        `lots` are those to answer. What was to be dispatched has been.
+        """
+        stored = looked.stored
+        if stored is None:
+            async with fenced_transaction(self._database, self._lease, pipelined=True) as connection:
                 return AuctionStep(moved=await self._open_next(connection))
-            # What it won in earlier rounds, which were closed before this one was opened, is in its inventory first:
-            # on what it had before it would answer as if it had not won (I11).
-            answers = self._answers(stored)
-            if answers and stored.undispatched:
-                return AuctionStep(moved=True)
-            lots = await self._lots(connection, stored) if answers else None
         if lots is None:
             return await self._close_if_due(None)
         # In a thread: leases are kept, and calls answered, however long plans take. What they read waits.
@@ -123,12 +169,13 @@ class Auctioneer:
     async def _close_if_due(self, response: RegionResponse | None) -> AuctionStep:
         """Stores the answer, and closes the round when it was the last one (or the deadline has passed)."""
         async with self._database.transaction(pipelined=True) as connection:
-            _, stored = await together(
+            _, locked, stored = await together(
                 connection,
                 lease_store.assert_held(connection, self._lease),
-                auction_store.open_round(connection, self._region, lock=True),
+                auction_store.lock_open_round(connection),
+                auction_store.open_round(connection, self._region),
             )
-            if stored is None:
+            if stored is None or locked != stored.number:
                 return AuctionStep(moved=True)
             if response is not None:
                 if stored.number != response.round_number:
@@ -144,15 +191,20 @@ class Auctioneer:
     async def _close(self, connection: AnyConnection, stored: StoredRound) -> None:
         lots = await self._lots(connection, stored)
         settings = self._configuration.settings()
-        responses, walk = await together(
-            connection, auction_store.load_responses(connection, stored.number), refusal_store.lock_walk(connection)
+        # What follows behind the window now is what will be put up next: guesses reach that far.
+        after = None if stored.reaches_end else lots[-1].position.sort_key
+        walk, responses, progress, has_room, participants, queued = await together(
+            connection,
+            refusal_store.lock_walk(connection),
+            auction_store.load_responses(connection, stored.number),
+            auction_store.load_progress(connection),
+            refusal_store.any_has_room(connection),
+            lease_store.live_regions(connection),
+            self._behind(connection, after, settings.window + 1),
         )
+        behind = await self._as_lots(connection, queued)
         auction_round = _as_round(stored, lots)
         now = auction_round.deadline_s if stored.deadline_passed else auction_round.opened_s
-        # What follows behind the window now is what will be put up next: guesses reach that far.
-        behind: list[Lot] = []
-        if not stored.reaches_end:
-            behind = await self._queued(connection, lots[-1].position.sort_key, settings.window + 1, walk)
         outcome = close_round(auction_round, responses, now, behind, await self._holders(connection, responses))
         if isinstance(outcome, NotYet):
             raise RuntimeError(f"round {stored.number} is due, but {outcome.missing} are said to be missing")
@@ -161,10 +213,20 @@ class Auctioneer:
         await self._store_refusals(connection, outcome, walk)
         if stored.number % _ROUNDS_UNTIL_FORGOTTEN == 0:
             await refusal_store.forget_absent_kinds(connection)
+        if outcome.hopeless:
+            # What was refused now may be passed over from here on.
+            await self._open_next(connection)
+            return
+        after_it = auction_store.progress_after(outcome, progress.newest_scan_pass, outcome.next_window(settings))
         following = [*(lot._replace(expected_winner=None) for lot in outcome.carried_over), *behind]
-        # What was refused now may be passed over from here on.
-        known = None if outcome.hopeless else _Following(stored.scan_pass, walk, following)
-        await self._open_next(connection, known)
+        stand = _Stand(walk, after_it, has_room, participants)
+        await self._open_on(connection, stand, _Following(stored.scan_pass, walk, following))
+
+    async def _behind(self, connection: AnyConnection, after: SortKey | None, limit: int) -> list[QueuedLot]:
+        """So many entries behind this place in the queue that the walk may put up now; None: there are none. The walk is locked."""
+        if after is None:
+            return []
+        return await auction_store.upcoming_lots(connection, after, limit, self._clock.now())
 
     async def _holders(self, connection: AnyConnection, responses: Sequence[RegionResponse]) -> Holders | None:
         """Which regions hold the tables of a lot and may be heard of; None where every region that answered has them."""
@@ -246,11 +308,8 @@ class Auctioneer:
             [_undecided_event(verdict, now) for verdict in undecided if verdict.lot.workload.workload in news],
         )
 
-    async def _open_next(self, connection: AnyConnection, known: _Following | None = None) -> bool:
-        """Opens the next round over what follows in the queue; False when there is nothing to do at once.
-
-        `known` is what followed when the round before was closed, in the same transaction.
-        """
+    async def _open_next(self, connection: AnyConnection) -> bool:
+        """Opens the next round over what follows in the queue; False when there is nothing to do at once."""
         walk, progress, has_room, participants = await together(
             connection,
             refusal_store.lock_walk(connection),
@@ -258,6 +317,13 @@ class Auctioneer:
             refusal_store.any_has_room(connection),
             lease_store.live_regions(connection),
         )
+        return await self._open_on(connection, _Stand(walk, progress, has_room, participants))
+
+    async def _open_on(self, connection: AnyConnection, stand: _Stand, known: _Following | None = None) -> bool:
+        """The same where it is known how the auctions stand; `known` is what followed when the round before was closed, in the
+        same transaction.
+        """
+        walk, progress, has_room = stand.walk, stand.progress, stand.has_room
         if progress.newest_scan_pass is None or progress.is_open:
             return False
         step = next_step(walk, progress.newest_scan_pass, has_room=has_room)
@@ -288,14 +354,13 @@ class Auctioneer:
             scan_pass=progress.newest_scan_pass,
             now=self._clock.now(),
             settings=settings,
-            participants=participants,
+            participants=stand.participants,
             upcoming=queued,
             # Guesses stay good ones when the order has changed; they never change what is decided.
             hints=progress.hints,
             hints_of_kinds=progress.hints_of_kinds,
         )
-        if not await self._insert(connection, progress, opened):
-            return False
+        await self._insert(connection, progress, opened)
         if step.walk != walk:
             await refusal_store.store_walk(connection, step.walk)
         wake_after_commit(connection, AUCTION_CHANNEL)
@@ -325,11 +390,14 @@ class Auctioneer:
     async def _queued(self, connection: AnyConnection, after: SortKey | None, limit: int, walk: QueueWalk) -> list[Lot]:
         """So many lots behind this place in the queue, or from its head on, that this walk may put up for auction now."""
         queued = await auction_store.upcoming_lots(connection, after, limit, self._clock.now(), walk.number)
+        return await self._as_lots(connection, queued)
+
+    async def _as_lots(self, connection: AnyConnection, queued: Sequence[QueuedLot]) -> list[Lot]:
         workloads = await self._asked(connection, [lot.position.workload for lot in queued])
         return [Lot(workloads[lot.position.workload], lot.position, lot.attempt, kind=lot.kind) for lot in queued]
 
-    async def _insert(self, connection: AnyConnection, progress: AuctionProgress, opened: Round) -> bool:
-        return await auction_store.insert_round(
+    async def _insert(self, connection: AnyConnection, progress: AuctionProgress, opened: Round) -> None:
+        await auction_store.insert_round(
             connection,
             number=progress.next_number,
             scan_pass=opened.scan_pass,

@@ -27,6 +27,7 @@ from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.eviction_guard import preemptions
+from services.database.pipeline import together
 from services.regional_scheduler.attempt_events import cell_events, evicting_events
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.migration import new_attempt
@@ -34,8 +35,6 @@ from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting,
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.specifications import SpecificationCache
 from services.tuned_work import UNTUNED, TunedWorks
-
-AWARDS_AT_ONCE = 256
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +68,7 @@ class Dispatched:
 async def dispatch_awards(
     connection: AnyConnection,
     region: RegionId,
+    awards: Sequence[Award],
     bidder: RegionBidder,
     specifications: SpecificationCache,
     tenants: Mapping[TenantId, Tenant],
@@ -78,13 +78,13 @@ async def dispatch_awards(
     start: StartWith | None = None,
     asked: AskedFor = as_submitted,
 ) -> Dispatched:
-    """Dispatches what the region has won, in queue order. `works` says how fast they work; None: whatever they hold.
-    `start` is as in `confirm_wins`; `asked` says with what workloads ask for a place: they are charged what they said.
+    """Dispatches what the region has won, in queue order: these awards, which this transaction has locked.
+
+    `works` says how fast they work; None: whatever they hold. `start` is as in `confirm_wins`; `asked` says with what workloads ask for a place: they are charged what they said.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
     Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
     """
-    awards = await auction_store.lock_awards(connection, region, AWARDS_AT_ONCE)
     workloads = await specifications.workloads(connection, [award.position.workload for award in awards])
     unknown = sorted({award.tenant for award in awards if award.tenant not in tenants})
     if unknown:
@@ -93,9 +93,12 @@ async def dispatch_awards(
         name: quota_charges(workload.specification, tenants[workload.specification.tenant])
         for name, workload in workloads.items()
     }
-    affordable = await _charge(connection, awards, charges, tenants)
     now = clock.now()
-    preempted_s = await preemptions(connection, bidder.rule, [award.position.workload for award in awards], now)
+    affordable, preempted_s = await together(
+        connection,
+        _charge(connection, awards, charges, tenants),
+        preemptions(connection, bidder.rule, [award.position.workload for award in awards], now),
+    )
     lots = _lots([award for award in awards if award.position.workload in affordable], workloads, asked, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)

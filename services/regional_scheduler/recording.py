@@ -22,7 +22,6 @@ from services.database import (
     lease_store,
     placement_change_store,
     quota_store,
-    reclassification_store,
     reservation_store,
 )
 from services.database.attempt_store import AttemptProgress, RequeuedEntry
@@ -62,8 +61,13 @@ async def record_reports(
     """Writes what is new about these attempts, whose reports and progress are up to date in memory."""
     by_key = {attempt.key: attempt for attempt in reported}
     runs: dict[AttemptKey, AttemptRun] = {}
-    starts, ends = _take_starts(reported, runs), await _take_ends(connection, reported, runs, now)
-    started = await attempt_store.record_started(connection, [(start.key, start.started_s) for start in starts])
+    starts = _take_starts(reported, runs)
+    (ends, migrating), started, changed = await together(
+        connection,
+        _take_ends_and_places(connection, region, reported, runs, now),
+        attempt_store.record_started(connection, [(start.key, start.started_s) for start in starts]),
+        _finish_changes(connection, reported),
+    )
     ending = {end.key for end in ends}
     # What ends is written once, with its end.
     await attempt_store.record_progress(
@@ -72,25 +76,22 @@ async def record_reports(
     await attempt_store.record_checkpoints(
         connection, [(checkpoint.key, checkpoint.progress, checkpoint.saved_s) for checkpoint in checkpoints]
     )
-    changed, migrating = await together(
-        connection, _finish_changes(connection, reported), _take_places(connection, region, ends)
-    )
     requeued = {
         end.key.workload: requeued_entry(by_key[end.key].specification)
         for end in ends
         if end.next_state is State.PENDING and end.key not in migrating
     }
-    ended_keys = await attempt_store.record_ends(connection, ends, requeued)
+    ended = await attempt_store.record_ends(connection, ends, requeued)
+    # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
+    stands = started | ended
     recorded = Recorded(
-        {key: run for key, run in runs.items() if key in started or key in ended_keys},
+        {key: run for key, run in runs.items() if key in stands},
         tuple(start for start in starts if start.key in started),
-        tuple(end for end in ends if end.key in ended_keys),
+        tuple(end for end in ends if end.key in ended),
         changed,
     )
-    # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
-    stands = await reclassification_store.stands(connection, [*started, *ended_keys])
     # What an attempt that migrates had of the quota its successor has: nothing is given back, and nothing charged.
-    returned = [end.key for end in recorded.ended if stands[end.key].within_quota and end.key not in migrating]
+    returned = [key for key, stood in ended.items() if stood.within_quota and key not in migrating]
     await quota_store.release(connection, [(by_key[key].tenant, stands[key].charges) for key in returned])
     successors = await _go_on_elsewhere(connection, recorded.ended, by_key, stands, migrating, now)
     await event_store.append(
@@ -132,6 +133,18 @@ def _changed(attempt: LiveAttempt) -> Changed:
             (report.changed_s, report.changed_progress) if carried_out else (report.since_s, report.progress)
         )
     return changed
+
+
+async def _take_ends_and_places(
+    connection: AnyConnection,
+    region: RegionId,
+    reported: Sequence[LiveAttempt],
+    runs: dict[AttemptKey, AttemptRun],
+    now: float,
+) -> tuple[list[RecordEnd], dict[AttemptKey, ReservedPlace]]:
+    """The ends among these, and the places of those attempts that go on elsewhere."""
+    ends = await _take_ends(connection, reported, runs, now)
+    return ends, await _take_places(connection, region, ends)
 
 
 async def _take_places(

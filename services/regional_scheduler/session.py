@@ -17,24 +17,23 @@ from domain.identifiers import ClusterId
 from domain.plan import Plan
 from regional_scheduler.rounds import Lot
 from services.configuration import Configuration, LeaseConfiguration
-from services.database import attempt_store, auction_store, lease_store, reclassification_store, reservation_store
+from services.database import attempt_store, lease_store, reclassification_store, reservation_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
-from services.database.pipeline import together
-from services.database.revision_store import load_revisions
 from services.progress_pace import WRITTEN
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.adjustment_rounds import AdjustmentRounds
 from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import AttemptRecorder
+from services.regional_scheduler.auction_turn import AuctionTurn, begin_turn
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.cell_changes import CellChanges
 from services.regional_scheduler.compacting import Compacting
-from services.regional_scheduler.dispatching import VictimsChanged, dispatch_awards
+from services.regional_scheduler.dispatching import VictimsChanged
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
@@ -183,17 +182,20 @@ class RegionSession:
         await self._compacting.look(self._now_real_s())
         # 5. Dispatch what was won, before the next round is answered: it is planned on top. What is left is given out.
         self.inbox.look_at_auction |= self._now_real_s() >= self._auction_due_real_s
-        dispatched = await self._dispatch_or_look_again()
+        # What was released may be room for what was refused.
+        self.inbox.look_at_auction |= await self._auctioneer.object_to_refusals()
+        turn = await self._dispatch_or_look_again()
         adjusts_more = not self._looks_first and await self._adjustment_rounds.hold_due()
         # 6. Move the auction on: answer, close, or open a round.
-        await self._auction()
+        await self._auction(turn)
         await self._mechanism_failures.tell()
         # 7. Tell the cluster managers. Everything they hear is in the database already.
         self._sender.send_due(self._clock.now())
         # 8. Now and then see whether the memory agrees with itself.
         await self._invariants.look(self._now_real_s())
         # 9. Wait for something to happen, unless there is more to do.
-        if not (dispatched or adjusts_more or self._due_attempts.has_news or self._due_attempts.has_orders):
+        due = self._due_attempts
+        if not (self.inbox.look_at_auction or adjusts_more or due.has_news or due.has_orders):
             await self._wait()
 
     async def _wait(self) -> None:
@@ -241,73 +243,49 @@ class RegionSession:
             async with fenced_transaction(self._database, self._lease) as connection:
                 wake_after_commit(connection, SCAN_CHANNEL)
 
-    async def _dispatch_or_look_again(self) -> bool:
-        """Whether there was something to dispatch.
+    async def _dispatch_or_look_again(self) -> AuctionTurn | None:
+        """Dispatches what was won; returns what is to be done in the auctions on top of it, None: nothing now.
 
         When a victim stands elsewhere than in memory, the standings are taken over before the next try. Raises
         SessionOver when that has not helped.
         """
         self._looks_first = False
+        if not self.inbox.look_at_auction:
+            return None
+        # Before the look: what happens from here on is looked at the next time.
+        self.inbox.look_at_auction = False
+        memory = self.memory
         try:
-            return await self._dispatch()
+            turn = await begin_turn(self._database, memory, self._auctioneer, self._clock, self._start)
         except VictimsChanged as changed:
             if self._victims_changed:
                 raise SessionOver(str(changed)) from changed
             self._looks_first = self._victims_changed = self.inbox.look_at_attempts = True
-            return True
-
-    async def _dispatch(self) -> bool:
-        if not self.inbox.look_at_auction:
-            return False
-        memory = self.memory
-        async with self._database.transaction(pipelined=True) as connection:
-            _, has_awards, revisions = await together(
-                connection,
-                lease_store.assert_held(connection, self._lease),
-                auction_store.has_awards(connection, memory.region.region),
-                load_revisions(connection),
-            )
-            if not has_awards:
-                return False
-            if revisions != memory.revisions:
-                # First that is taken over, then what was won is dispatched on it.
-                self._looks_first = self.inbox.look_at_applied = True
-                return True
-            # Plans are made in a thread: questions wait meanwhile.
-            async with memory.steady:
-                dispatched = await dispatch_awards(
-                    connection,
-                    memory.region.region,
-                    memory.bidder,
-                    memory.specifications,
-                    memory.tenants,
-                    memory.live,
-                    self._clock,
-                    memory.works,
-                    self._start,
-                    memory.asked,
-                )
-        self._victims_changed = False
-        for attempt in dispatched.attempts:
-            memory.live.add(attempt)
-            self._due_attempts.give_orders(attempt.key)
-        self._eviction_writer.carry_out(dispatched.writes)
-        return True
+            self.inbox.look_at_auction = True
+            return None
+        if turn.dispatched is not None:
+            self._victims_changed = False
+            for attempt in turn.dispatched.attempts:
+                memory.live.add(attempt)
+                self._due_attempts.give_orders(attempt.key)
+            self._eviction_writer.carry_out(turn.dispatched.writes)
+        if turn.goes_on:
+            return turn
+        self.inbox.look_at_auction = True
+        if turn.dispatched is None:
+            self._looks_first = self.inbox.look_at_applied = True
+        return None
 
     def _start(self, plan: Plan, lot: Lot) -> Plan:
         """The plan with the CPUs and memory with which its workload starts."""
         tuning = self.memory.tuning
         return plan if tuning is None else tuning.start(self.memory.inventory, plan, lot, self._clock.now())
 
-    async def _auction(self) -> None:
+    async def _auction(self, turn: AuctionTurn | None) -> None:
         """One step, if it is time for one. At the deadline of a round that others have not answered it is time again."""
-        # What was released may be room for what was refused.
-        self.inbox.look_at_auction |= await self._auctioneer.object_to_refusals()
-        # What was won and is not in the inventory yet would be bid a second time.
-        if self._looks_first or not self.inbox.look_at_auction:
+        if turn is None:
             return
-        self.inbox.look_at_auction = False
-        step = await self._auctioneer.step()
+        step = await self._auctioneer.go_on(turn.looked, turn.lots)
         if await self._auctioneer.object_to_refusals() or step.moved:
             self.inbox.look_at_auction = True
             self.inbox.wake()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum, auto
 from pathlib import Path
@@ -100,10 +100,15 @@ class CountingProxy(_Proxy):
         self._waking: set[int] = set()
         self._times_asked = 0
 
-    @property
-    def round_trips(self) -> int:
+    def so_far(self) -> Mapping[int, int]:
+        """By connection."""
+        return dict(self._round_trips)
+
+    def since(self, before: Mapping[int, int]) -> int:
         """Of all connections, but for those that wake others after commits: nobody waits for them."""
-        return sum(count for number, count in self._round_trips.items() if number not in self._waking)
+        return sum(
+            count - before.get(number, 0) for number, count in self._round_trips.items() if number not in self._waking
+        )
 
     def _asked(self, connection: int, data: bytes) -> _Fate:
         self._times_asked += 1

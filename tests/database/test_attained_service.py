@@ -54,7 +54,7 @@ async def end(
 ) -> None:
     ended = RecordEnd(key, "ended", "", ended_s, kept, kept, next_state)
     entry = {key.workload: RequeuedEntry(A100, 8, 0.0)} if next_state is State.PENDING else {}
-    assert await attempt_store.record_ends(connection, [ended], entry) == {key}
+    assert set(await attempt_store.record_ends(connection, [ended], entry)) == {key}
 
 
 async def waiting(connection: AnyConnection) -> tuple[float, float]:

@@ -69,8 +69,8 @@ def test_an_attempt_starts_once(database_url: str) -> None:
     async def story(connection: AnyConnection) -> None:
         await submit(connection, [submission(1)])
         await dispatch(connection, new_attempt(W1))
-        assert await attempt_store.record_started(connection, [(FIRST, 2100.0)]) == {FIRST}
-        assert await attempt_store.record_started(connection, [(FIRST, 2200.0)]) == set()
+        assert set(await attempt_store.record_started(connection, [(FIRST, 2100.0)])) == {FIRST}
+        assert set(await attempt_store.record_started(connection, [(FIRST, 2200.0)])) == set()
         (loaded,) = await attempt_store.load_live(connection, EAST)
         assert (loaded.state, loaded.started_s) == (State.RUNNING, 2100.0)
 
@@ -90,7 +90,7 @@ def test_an_evicted_attempt_leaves_what_its_checkpoint_holds_and_the_workload_is
         (loaded,) = await attempt_store.load_live(connection, EAST)
         assert (loaded.state, loaded.eviction) == (State.PREEMPTING, eviction)
         ended = await attempt_store.record_ends(connection, [end_of(FIRST, "preempted", State.PENDING)], ENTRY)
-        assert ended == {FIRST}
+        assert set(ended) == {FIRST}
         assert await workload_row(connection) == ("PENDING", 1, 40.0, 40.0, 0)
         assert await queued(connection) == [W1]
         assert await attempt_store.load_live(connection, EAST) == []
@@ -107,12 +107,14 @@ def test_never_does_a_stale_attempt_change_anything(database_url: str) -> None:
         before = await workload_row(connection)
         assert before[:2] == ("DISPATCHED", 2)
 
-        assert await attempt_store.record_started(connection, [(FIRST, 2500.0)]) == set()
+        assert set(await attempt_store.record_started(connection, [(FIRST, 2500.0)])) == set()
         assert (
             await attempt_store.begin_evictions(connection, [(FIRST, Eviction(EvictionCause.DRAINED))], 2_000.0)
             == set()
         )
-        assert await attempt_store.record_ends(connection, [end_of(FIRST, "completed", State.COMPLETED)], {}) == set()
+        assert (
+            set(await attempt_store.record_ends(connection, [end_of(FIRST, "completed", State.COMPLETED)], {})) == set()
+        )
         await attempt_store.record_progress(connection, [AttemptProgress(FIRST, 900.0, 900.0, 1.0)])
 
         assert await workload_row(connection) == before
@@ -127,8 +129,8 @@ def test_an_attempt_ends_once_and_a_completed_workload_keeps_all_its_work(databa
         await submit(connection, [submission(1)])
         await dispatch(connection, new_attempt(W1))
         completed = end_of(FIRST, "completed", State.COMPLETED, progress=600.0, checkpoint=550.0)
-        assert await attempt_store.record_ends(connection, [completed], {}) == {FIRST}
-        assert await attempt_store.record_ends(connection, [end_of(FIRST, "failed", State.FAILED)], {}) == set()
+        assert set(await attempt_store.record_ends(connection, [completed], {})) == {FIRST}
+        assert set(await attempt_store.record_ends(connection, [end_of(FIRST, "failed", State.FAILED)], {})) == set()
         assert await workload_row(connection) == ("COMPLETED", 1, 600.0, 550.0, 0)
         assert await queued(connection) == []
 

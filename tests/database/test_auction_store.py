@@ -12,6 +12,7 @@ from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import RoundOutcome, close_round
 from regional_scheduler.idle_outline import IdleMachines
+from regional_scheduler.round_opening import open_round
 from regional_scheduler.rounds import (
     Abandoned,
     AuctionSettings,
@@ -21,7 +22,6 @@ from regional_scheduler.rounds import (
     PlanSummary,
     RegionResponse,
     Round,
-    open_round,
 )
 from services.database import auction_store, queue_store, workload_reader
 from services.database.auction_documents import lot_document, lot_from_document
@@ -71,8 +71,8 @@ def response(region: RegionId, answers: tuple[Bid | NoPlan | Abandoned, ...], nu
     return RegionResponse(number, region, 2000.5, answers, (WorkloadId("w000001"),), 64, 768.0, idle)
 
 
-async def open_stored(connection: AnyConnection, opened: Round) -> bool:
-    return await auction_store.insert_round(
+async def open_stored(connection: AnyConnection, opened: Round) -> None:
+    await auction_store.insert_round(
         connection,
         number=opened.number,
         scan_pass=opened.scan_pass,
@@ -94,10 +94,10 @@ def test_at_most_one_round_is_open(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             async with database.transaction() as connection:
-                assert await open_stored(connection, round_over([lot(1)]))
+                await open_stored(connection, round_over([lot(1)]))
             async with database.transaction() as connection:
-                assert not await open_stored(connection, round_over([lot(1)], number=2))
-                stored = await auction_store.open_round(connection, EAST, lock=True)
+                await open_stored(connection, round_over([lot(1)], number=2))
+                stored = await auction_store.open_round(connection, EAST)
                 assert stored is not None
                 assert (stored.number, stored.participants, stored.answered) == (1, (EAST, WEST), ())
                 assert not stored.deadline_passed
@@ -113,7 +113,7 @@ def test_lots_and_answers_come_back_as_they_were(database_url: str) -> None:
         async with Database(database_url) as database, database.transaction() as connection:
             opened = round_over(lots)
             await open_stored(connection, opened)
-            stored = await auction_store.open_round(connection, EAST, lock=False)
+            stored = await auction_store.open_round(connection, EAST)
             assert stored is not None
             assert tuple(
                 lot_from_document(document, original.workload)
@@ -143,7 +143,7 @@ def test_a_closed_round_leaves_awards_and_a_cursor(database_url: str) -> None:
             outcome = closed(opened, responses)
             await auction_store.store_outcome(connection, outcome, WEST, next_window=7)
 
-            assert await auction_store.open_round(connection, EAST, lock=False) is None
+            assert await auction_store.open_round(connection, EAST) is None
             assert await auction_store.has_awards(connection, EAST)
             assert not await auction_store.has_awards(connection, WEST)
             progress = await auction_store.load_progress(connection)
@@ -259,7 +259,7 @@ def test_upcoming_lots_follow_the_queue_from_the_cursor_on_without_those_awarded
                 "INSERT INTO awards (workload, region, round, lot) VALUES ('w000001', 'east', 1, 0)"
             )
             assert await upcoming(None) == ["w000003", "w000002", "w000004"]
-            assert [award.position.workload for award in await auction_store.lock_awards(connection, EAST, 10)] == [
+            assert [award.position.workload for award in await auction_store.lock_awards(connection, EAST)] == [
                 "w000001"
             ]
             await auction_store.delete_awards(connection, EAST, [WorkloadId("w000001")])

@@ -40,7 +40,8 @@ from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import AuctionSettings, Lot, Round, open_round
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import AuctionSettings, Lot, Round
 
 PASSES = 3
 PASS_INTERVAL_S = 300.0

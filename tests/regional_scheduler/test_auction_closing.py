@@ -26,6 +26,7 @@ from regional_scheduler.auction import (
     decide_lot,
 )
 from regional_scheduler.idle_outline import IdleMachines
+from regional_scheduler.round_opening import open_round
 from regional_scheduler.rounds import (
     Abandoned,
     Answer,
@@ -36,7 +37,6 @@ from regional_scheduler.rounds import (
     PlanSummary,
     RegionResponse,
     Round,
-    open_round,
 )
 
 EAST, WEST, NORTH = RegionId("east"), RegionId("west"), RegionId("north")

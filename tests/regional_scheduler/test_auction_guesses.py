@@ -32,7 +32,8 @@ from regional_scheduler.idle_outline import IdleMachines, IdleOutline, outline_o
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusals.kinds import kind_of
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import AuctionSettings, Lot, open_round
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import AuctionSettings, Lot
 from tests.regional_scheduler.auction_worlds import lots_won
 
 A100, V100 = GpuModel("a100"), GpuModel("v100")

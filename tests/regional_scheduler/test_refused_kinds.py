@@ -22,7 +22,8 @@ from regional_scheduler.queue_walk import QueueWalk, WalkStep, next_step
 from regional_scheduler.refusals.kinds import HopelessKinds, kind_of
 from regional_scheduler.refusals.refused_kinds import KindKey, RefusedKind, RefusedKinds
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import AuctionSettings, Lot, open_round
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import AuctionSettings, Lot
 from tests.regional_scheduler.auction_worlds import lots_won, random_world
 
 EVERYONE = TenantId("")

@@ -25,8 +25,8 @@ from services.database import (
 )
 from services.database.engine import Database
 from services.database.lease_store import Lease
+from services.regional_scheduler.auction_turn import begin_turn
 from services.regional_scheduler.auctioneering import Auctioneer
-from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.reserving import Reserving
@@ -59,22 +59,13 @@ class ReservingRegion:
 
     async def step(self) -> bool:
         """Dispatches what it has won, then takes a step in the auction; whether there may be more to do."""
-        memory = self.memory
-        async with self.database.transaction(pipelined=True) as connection:
-            dispatched = await dispatch_awards(
-                connection,
-                memory.region.region,
-                memory.bidder,
-                memory.specifications,
-                memory.tenants,
-                memory.live,
-                self.clock,
-            )
-        for attempt in dispatched.attempts:
-            memory.live.add(attempt)
+        turn = await begin_turn(self.database, self.memory, self.auctioneer, self.clock)
+        dispatched = () if turn.dispatched is None else turn.dispatched.attempts
+        for attempt in dispatched:
+            self.memory.live.add(attempt)
         objected = await self.auctioneer.object_to_refusals()
-        moved = (await self.auctioneer.step()).moved
-        return await self.auctioneer.object_to_refusals() or moved or objected or bool(dispatched.attempts)
+        moved = (await self.auctioneer.go_on(turn.looked, turn.lots)).moved
+        return await self.auctioneer.object_to_refusals() or moved or objected or bool(dispatched)
 
     def end(self, workload: str) -> None:
         """What it holds here is free."""

@@ -20,6 +20,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.placement_documents import placements_to_documents
 from services.execution.executor import AttemptPhase, AttemptStatus
+from services.regional_scheduler.auction_turn import begin_turn
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.live_attempts import leave_event
 from services.regional_scheduler.loading import load_memory
@@ -76,9 +77,11 @@ def test_what_a_region_has_won_that_does_not_return_is_put_up_again(
                 lease = await serve(connection, EAST)
                 memory = await load_memory(connection, EAST)
             assert memory is not None
-            await Auctioneer(database, lease, memory, SystemClock(), AuctionConfiguration()).step()
+            auctioneer = Auctioneer(database, lease, memory, SystemClock(), AuctionConfiguration())
+            turn = await begin_turn(database, memory, auctioneer, SystemClock())
+            await auctioneer.go_on(turn.looked, turn.lots)
             async with database.transaction() as connection:
-                stored = await auction_store.open_round(connection, COAST, lock=False)
+                stored = await auction_store.open_round(connection, COAST)
                 assert [lot["workload"] for lot in (stored.lots if stored is not None else ())] == [W1] * put_up
                 assert await auction_store.has_awards(connection, COAST) is not put_up
 

@@ -15,12 +15,19 @@ from domain.placement import TaskPlacement
 from domain.resources import Quota
 from domain.tenant import Tenant
 from services.configuration import AuctionConfiguration
-from services.database import attempt_store, catalog_store, fleet_store, lease_store, tenant_store, workload_store
+from services.database import (
+    attempt_store,
+    catalog_store,
+    fleet_store,
+    lease_store,
+    tenant_store,
+    workload_store,
+)
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.workload_store import NewWorkload
+from services.regional_scheduler.auction_turn import AuctionTurn, begin_turn
 from services.regional_scheduler.auctioneering import Auctioneer
-from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
@@ -53,34 +60,31 @@ class AuctioningRegion:
     memory: RegionMemory
     auctioneer: Auctioneer
 
+    turn: AuctionTurn | None = None
+
     async def step(self) -> bool:
         """Dispatches what it has won, then takes a step in the auction; whether there may be more to do."""
         dispatched = await self.dispatch()
         return await self.auction() or dispatched
 
-    async def auction(self) -> bool:
-        """A step in the auction, and what the region has to say of refused kinds before and after; whether there may be more to do."""
-        objected = await self.auctioneer.object_to_refusals()
-        moved = (await self.auctioneer.step()).moved
-        return await self.auctioneer.object_to_refusals() or moved or objected
-
     async def dispatch(self) -> bool:
-        """Dispatches what it has won; whether that was anything."""
-        memory = self.memory
-        async with self.database.transaction(pipelined=True) as connection:
-            dispatched = await dispatch_awards(
-                connection,
-                self.region,
-                memory.bidder,
-                memory.specifications,
-                memory.tenants,
-                memory.live,
-                StoppedClock(),
-            )
-        assert dispatched.given_back == 0, "what was won has room"
-        for attempt in dispatched.attempts:
-            memory.live.add(attempt)
-        return bool(dispatched.attempts)
+        """Dispatches what it has won, and looks at the open round; whether there was anything to dispatch."""
+        self.turn = await begin_turn(self.database, self.memory, self.auctioneer, StoppedClock())
+        if self.turn.dispatched is None:
+            return False
+        assert self.turn.dispatched.given_back == 0, "what was won has room"
+        for attempt in self.turn.dispatched.attempts:
+            self.memory.live.add(attempt)
+        return bool(self.turn.dispatched.attempts)
+
+    async def auction(self) -> bool:
+        """A step on what it has seen, and what it has to say of refused kinds before and after; whether there may be more to do."""
+        turn, self.turn = self.turn, None
+        if turn is None or not turn.goes_on:
+            return True
+        objected = await self.auctioneer.object_to_refusals()
+        moved = (await self.auctioneer.go_on(turn.looked, turn.lots)).moved
+        return await self.auctioneer.object_to_refusals() or moved or objected
 
 
 def crowd(seed: int) -> WorldPlan:

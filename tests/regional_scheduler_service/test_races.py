@@ -168,6 +168,7 @@ async def _dispatch(database: Database, memory: RegionMemory) -> Dispatched:
         return await dispatch_awards(
             connection,
             EAST,
+            await auction_store.lock_awards(connection, EAST),
             memory.bidder,
             memory.specifications,
             memory.tenants,

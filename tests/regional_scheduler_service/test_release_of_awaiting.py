@@ -126,14 +126,14 @@ async def _dispatched(connection: AnyConnection) -> tuple[int, int, int]:
 
 async def _most_round_trips_in_a_turn(proxy: CountingProxy, regions: Sequence[AuctioningRegion]) -> tuple[int, int]:
     """Of any turn until there is nothing left to do, and of all of them."""
-    before, most, more = proxy.round_trips, 0, True
+    before, most, more = proxy.so_far(), 0, True
     while more:
         more = False
         for region in regions:
-            begun = proxy.round_trips
+            begun = proxy.so_far()
             more |= await region.step()
-            most = max(most, proxy.round_trips - begun)
-    return most, proxy.round_trips - before
+            most = max(most, proxy.since(begun))
+    return most, proxy.since(before)
 
 
 @pytest.mark.parametrize("tables", [1, 40, 400])
@@ -219,8 +219,8 @@ def test_what_no_region_had_the_hardware_for_waits_for_data_when_one_has(databas
 
 async def _interrupted(proxy: CountingProxy, region: AuctioningRegion, round_trips: int) -> bool:
     """A turn that ends while the database is at that round trip of it, or when it is through; whether it was interrupted."""
-    begun, turn = proxy.round_trips, asyncio.ensure_future(region.step())
-    while not turn.done() and proxy.round_trips - begun < round_trips:
+    begun, turn = proxy.so_far(), asyncio.ensure_future(region.step())
+    while not turn.done() and proxy.since(begun) < round_trips:
         await asyncio.wait({turn}, timeout=0.0)
     turn.cancel()
     try:

@@ -28,7 +28,8 @@ from global_scheduler.view_builder import PendingRows, RunningRows
 from regional_scheduler.auction import RoundOutcome, close_round
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
-from regional_scheduler.rounds import AuctionSettings, Lot, open_round
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import AuctionSettings, Lot
 from services.database.attempt_store import StoredAttempt
 from services.database.revision_store import Revisions
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide

@@ -40,8 +40,8 @@ from services.database.workload_store import NewWorkload
 from services.execution.executor import AttemptPhase, AttemptStatus
 from services.global_scheduler.level_timer import LevelTimer
 from services.global_scheduler.scan_loop import ScanLoop
+from services.regional_scheduler.auction_turn import begin_turn
 from services.regional_scheduler.auctioneering import Auctioneer
-from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.gang_reports import take_report
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import load_memory
@@ -316,18 +316,12 @@ class ServiceOnVirtualTime:
     async def _step(self, region: _Region, now: float) -> bool:
         """Dispatches what the region has won, then takes a step in the auction."""
         memory = region.memory
-        async with self.database.transaction() as connection:
-            dispatched = await dispatch_awards(
-                connection,
-                memory.region.region,
-                memory.bidder,
-                memory.specifications,
-                memory.tenants,
-                memory.live,
-                self.clock,
-                memory.works,
-                asked=memory.asked,
-            )
+        turn = await begin_turn(self.database, memory, region.auctioneer, self.clock)
+        if not turn.goes_on:
+            raise ValueError("nothing is applied meanwhile, and few are won at once")
+        dispatched = turn.dispatched
+        if dispatched is None:
+            return (await region.auctioneer.go_on(turn.looked, turn.lots)).moved
         if dispatched.given_back:
             raise ValueError("what was won has room")
         for attempt in dispatched.attempts:
@@ -340,7 +334,7 @@ class ServiceOnVirtualTime:
         for attempt in dispatched.attempts:
             self._newcomers[attempt.key] = _Newcomer(region, attempt)
         self._set_up_unblocked(now)
-        return (await region.auctioneer.step()).moved or bool(dispatched.attempts)
+        return (await region.auctioneer.go_on(turn.looked, turn.lots)).moved or bool(dispatched.attempts)
 
     # The price list.
 
