@@ -42,10 +42,16 @@ def many_tenants(count: int, gpus_each: int) -> tuple[Tenant, ...]:
     )
 
 
-def small_workload(number: int, tenants: int, duration_s: float) -> WorkloadSpecification:
-    """One task on one GPU, emulated."""
+def small_workload(number: int, tenants: int, duration_s: float, shapes: int = 1) -> WorkloadSpecification:
+    """One task on one GPU, emulated; with so many different amounts of CPUs, no two neighbours of a tenant alike."""
+    shape = number // tenants % shapes
+    resources = (
+        TaskResources(gpus=1)
+        if shapes == 1
+        else TaskResources(gpus=1, cpus=1.0 + shape % 10, memory_gib=8.0 + shape // 10)
+    )
     return WorkloadSpecification(
         name=f"workload-{number}",
         tenant=TenantId(f"tenant-{number % tenants:04}"),
-        jobs=(JobSpecification(JobName("main"), 1, TaskResources(gpus=1), Emulated(duration_s)),),
+        jobs=(JobSpecification(JobName("main"), 1, resources, Emulated(duration_s)),),
     )

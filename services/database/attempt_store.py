@@ -7,8 +7,9 @@ has ended, or is not the newest of its workload, can change nothing (I8). Rows c
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
@@ -16,7 +17,6 @@ from psycopg.types.json import Jsonb
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from domain.cells import CellsOfJobs
-from domain.events import EvictionCause
 from domain.eviction import DEFAULT_RULE, EvictionRule, Evictor
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
@@ -26,6 +26,7 @@ from services.database.array_text import number_array, text_array
 from services.database.cell_store import load_cells, write_cells
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
+from services.database.pipeline import together
 from services.database.placement_store import load_placements, write_placements
 from services.database.reclassification_store import StoredStanding
 from services.database.state_guards import StateChangeRefused, before
@@ -331,15 +332,22 @@ async def cancellations_requested(connection: AnyConnection, region: RegionId) -
     return [AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in await cursor.fetchall()]
 
 
+GiveBack: TypeAlias = Callable[[Mapping[AttemptKey, StoredStanding]], Coroutine[Any, Any, None]]
+"""Gives the quota of ended attempts back, by where they stood."""
+
+
 async def record_ends(
-    connection: AnyConnection, ends: Sequence[RecordEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+    connection: AnyConnection,
+    ends: Sequence[RecordEnd],
+    requeued: Mapping[WorkloadId, RequeuedEntry],
+    give_back: GiveBack | None = None,
 ) -> dict[AttemptKey, StoredStanding]:
     """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing), and where
     they stood.
 
     Workloads that return to the queue do so with their entry in `requeued`; one whose next state is PENDING and that
-    has none there gets its next attempt from the caller, in the same transaction. Quota is given back by the caller,
-    for the attempts returned.
+    has none there gets its next attempt from the caller, in the same transaction. Quota is given back by `give_back`,
+    while the workloads are moved on; None: by the caller, for the attempts returned.
     """
     if not ends:
         return {}
@@ -364,7 +372,10 @@ async def record_ends(
     )
     ended = _stands(await cursor.fetchall())
     now_ended = [end for end in ends if end.key in ended]
-    await _move_workloads_on(connection, now_ended)
+    if give_back is None:
+        await _move_workloads_on(connection, now_ended)
+    else:
+        await together(connection, _move_workloads_on(connection, now_ended), give_back(ended))
     await _requeue(connection, [end for end in now_ended if end.key.workload in requeued], requeued)
     return ended
 
@@ -468,28 +479,3 @@ def _stands(rows: Sequence[TupleRow]) -> dict[AttemptKey, StoredStanding]:
 
 def _keys(rows: Sequence[TupleRow]) -> set[AttemptKey]:
     return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in rows}
-
-
-@dataclass(frozen=True, slots=True)
-class MoveFacts:
-    """What bounds the moves of a workload that runs."""
-
-    saved_s: float | None
-    """When its last checkpoint was saved; None: it has none."""
-    moved_s: tuple[float, ...]
-    """When its attempts of late ended because it went on elsewhere, in ascending order."""
-
-
-async def load_move_facts(connection: AnyConnection, region: RegionId, since_s: float) -> dict[WorkloadId, MoveFacts]:
-    """Of the workloads that run in the region; moves since then."""
-    cursor = await connection.execute(
-        """SELECT a.workload, (SELECT max(c.saved_s) FROM checkpoints c WHERE c.workload = a.workload),
-                  ARRAY(SELECT m.ended_s FROM attempts m
-                         WHERE m.workload = a.workload AND m."end" = %s AND m.ended_s >= %s ORDER BY m.ended_s)
-             FROM attempts a WHERE a.region = %s AND a.ended_s IS NULL AND a.state = %s""",
-        (EvictionCause.MIGRATED.value, since_s, region, State.RUNNING.value),
-    )
-    return {
-        WorkloadId(workload): MoveFacts(saved_s, tuple(map(float, moved_s)))
-        for workload, saved_s, moved_s in await cursor.fetchall()
-    }

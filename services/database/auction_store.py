@@ -27,11 +27,12 @@ from services.database.auction_documents import (
     response_from_document,
 )
 from services.database.connection import AnyConnection
+from services.database.pipeline import together
 
 ROUNDS_KEPT = 2_000
 """Older closed rounds are deleted with their answers: they only explain what happened, and events record that too."""
 
-AWARDS_AT_ONCE = 256
+AWARDS_AT_ONCE = 1_024
 """So many awards are dispatched in one transaction."""
 
 SortKey = tuple[int, int, float, float, str]
@@ -206,15 +207,33 @@ async def upcoming_lots(
     Without those that this walk has asked (None: the one that is stored), and those of kinds that it has asked or that are
     known to find nothing. Goes from standing to standing: for all entries of one it is the same whom they are held against.
     """
+    if after is None:
+        return await upcoming_from(connection, await next_standing(connection, None), limit, now, walk)
+    standing = Standing(after[0], after[1])
+    lots, worse = await together(
+        connection,
+        upcoming_of(connection, standing, after, limit, now, walk),
+        next_standing(connection, standing),
+    )
+    return lots + await upcoming_from(connection, worse, limit - len(lots), now, walk)
+
+
+async def upcoming_from(
+    connection: AnyConnection, standing: Standing | None, limit: int, now: float, walk: int | None = None
+) -> list[QueuedLot]:
+    """The same from the first entry of this standing on; None: none stands so badly."""
     lots: list[QueuedLot] = []
-    standing = await _next_standing(connection, None) if after is None else Standing(after[0], after[1])
     while standing is not None and len(lots) < limit:
-        lots += await _upcoming_of(connection, standing, after, limit - len(lots), now, walk)
-        standing, after = await _next_standing(connection, standing), None
+        found, standing = await together(
+            connection,
+            upcoming_of(connection, standing, None, limit - len(lots), now, walk),
+            next_standing(connection, standing),
+        )
+        lots += found
     return lots
 
 
-async def _next_standing(connection: AnyConnection, last: Standing | None) -> Standing | None:
+async def next_standing(connection: AnyConnection, last: Standing | None) -> Standing | None:
     """The best standing of any entry that is worse than this one."""
     cursor = await connection.execute(
         """SELECT priority, level FROM queue_entries
@@ -226,8 +245,13 @@ async def _next_standing(connection: AnyConnection, last: Standing | None) -> St
     return None if row is None else Standing(row[0], row[1])
 
 
-async def _upcoming_of(
-    connection: AnyConnection, standing: Standing, after: SortKey | None, limit: int, now: float, walk: int | None
+async def upcoming_of(
+    connection: AnyConnection,
+    standing: Standing,
+    after: SortKey | None,
+    limit: int,
+    now: float,
+    walk: int | None = None,
 ) -> list[QueuedLot]:
     """Those that stand so. What is refused is looked up by hash, for there may be a hundred thousand to pass over."""
     # The comparison of rows matches the expressions of the index queue_order, so this reads no more than it passes over.

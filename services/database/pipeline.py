@@ -24,6 +24,7 @@ _Third = TypeVar("_Third")
 _Fourth = TypeVar("_Fourth")
 _Fifth = TypeVar("_Fifth")
 _Sixth = TypeVar("_Sixth")
+_Seventh = TypeVar("_Seventh")
 
 
 @asynccontextmanager
@@ -101,6 +102,18 @@ async def together(
     sixth: Coroutine[Any, Any, _Sixth],
     /,
 ) -> tuple[_First, _Second, _Third, _Fourth, _Fifth, _Sixth]: ...
+@overload
+async def together(
+    connection: AnyConnection,
+    first: Coroutine[Any, Any, _First],
+    second: Coroutine[Any, Any, _Second],
+    third: Coroutine[Any, Any, _Third],
+    fourth: Coroutine[Any, Any, _Fourth],
+    fifth: Coroutine[Any, Any, _Fifth],
+    sixth: Coroutine[Any, Any, _Sixth],
+    seventh: Coroutine[Any, Any, _Seventh],
+    /,
+) -> tuple[_First, _Second, _Third, _Fourth, _Fifth, _Sixth, _Seventh]: ...
 async def together(connection: AnyConnection, *work: Coroutine[Any, Any, object]) -> tuple[object, ...]:
     """The results of these, all of whose statements go over the connection: in a pipeline each waits while the others are under way.
 

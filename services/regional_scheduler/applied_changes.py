@@ -69,7 +69,9 @@ class AppliedChanges:
             return
         self._inbox.look_at_applied = False
         memory = self._memory
-        if await self._database.run(load_revisions, give_up_after_s=0.0) == memory.revisions:
+        async with self._database.transaction(pipelined=True) as connection:
+            revisions = await load_revisions(connection)
+        if revisions == memory.revisions:
             return
         newer = await self._database.run(
             partial(

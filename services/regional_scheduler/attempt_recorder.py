@@ -6,13 +6,11 @@ import math
 
 from domain.clock import Clock
 from domain.placement import AttemptKey
-from services.database import lease_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
-from services.database.pipeline import together
 from services.progress_pace import WRITTEN
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.due_attempts import DueAttempts
@@ -68,10 +66,8 @@ class AttemptRecorder:
         if not reported:
             return
         async with self._database.transaction(pipelined=True) as connection:
-            _, recorded = await together(
-                connection,
-                lease_store.assert_held(connection, self._lease),
-                record_reports(connection, self._memory.region.region, reported, checkpoints, self._clock.now()),
+            recorded = await record_reports(
+                connection, self._memory.region.region, reported, checkpoints, self._clock.now(), self._lease
             )
             over = [attempt for end in recorded.ended if (attempt := live.get(end.key)) is not None]
             profiles = await record_measurements(connection, self._memory.region, reported, over, self._clock.now())

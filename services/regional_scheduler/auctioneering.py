@@ -192,16 +192,19 @@ class Auctioneer:
         lots = await self._lots(connection, stored)
         settings = self._configuration.settings()
         # What follows behind the window now is what will be put up next: guesses reach that far.
-        after = None if stored.reaches_end else lots[-1].position.sort_key
-        walk, responses, progress, has_room, participants, queued = await together(
+        last = lots[-1].position
+        limit, clock_s = 0 if stored.reaches_end else settings.window + 1, self._clock.now()
+        walk, responses, progress, has_room, participants, queued, worse = await together(
             connection,
             refusal_store.lock_walk(connection),
             auction_store.load_responses(connection, stored.number),
             auction_store.load_progress(connection),
             refusal_store.any_has_room(connection),
             lease_store.live_regions(connection),
-            self._behind(connection, after, settings.window + 1),
+            auction_store.upcoming_of(connection, last.standing, last.sort_key, limit, clock_s),
+            auction_store.next_standing(connection, last.standing),
         )
+        queued += await auction_store.upcoming_from(connection, worse, limit - len(queued), clock_s)
         behind = await self._as_lots(connection, queued)
         auction_round = _as_round(stored, lots)
         now = auction_round.deadline_s if stored.deadline_passed else auction_round.opened_s
@@ -221,12 +224,6 @@ class Auctioneer:
         following = [*(lot._replace(expected_winner=None) for lot in outcome.carried_over), *behind]
         stand = _Stand(walk, after_it, has_room, participants)
         await self._open_on(connection, stand, _Following(stored.scan_pass, walk, following))
-
-    async def _behind(self, connection: AnyConnection, after: SortKey | None, limit: int) -> list[QueuedLot]:
-        """So many entries behind this place in the queue that the walk may put up now; None: there are none. The walk is locked."""
-        if after is None:
-            return []
-        return await auction_store.upcoming_lots(connection, after, limit, self._clock.now())
 
     async def _holders(self, connection: AnyConnection, responses: Sequence[RegionResponse]) -> Holders | None:
         """Which regions hold the tables of a lot and may be heard of; None where every region that answered has them."""

@@ -17,10 +17,10 @@ from domain.life_cycle import State
 from domain.workload import Emulated
 from regional_scheduler.compaction import HOUR_S, RunningAttempt, WaitingGang, plan_compactions
 from regional_scheduler.requested_plans import AttemptToChange
-from services.database import attempt_store, queue_store
-from services.database.attempt_store import MoveFacts
+from services.database import queue_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.move_facts_store import MoveFacts, load_move_facts
 from services.regional_scheduler.action_requests import ActionRefused
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.region_memory import RegionMemory
@@ -69,7 +69,7 @@ class Compacting:
             if not gangs:
                 return
             region = self._memory.region.region
-            facts = await attempt_store.load_move_facts(connection, region, now - HOUR_S)
+            facts = await load_move_facts(connection, region, now - HOUR_S)
         running = [
             self._running(attempt, facts.get(attempt.key.workload, _NO_FACTS), now)
             for attempt in sorted(self._memory.live, key=lambda each: each.key)

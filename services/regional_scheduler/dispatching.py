@@ -80,19 +80,13 @@ async def dispatch_awards(
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order: these awards, which this transaction has locked.
 
-    `works` says how fast they work; None: whatever they hold. `start` is as in `confirm_wins`; `asked` says with what workloads ask for a place: they are charged what they said.
-
-    Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
-    Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
+    `works` says how fast they work; None: whatever they hold. `start` is as in `confirm_wins`; `asked` says with what workloads
+    ask for a place: they are charged what they said.
+    Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew. Raises
+    SessionOver when the database shows that it must in any case, and VictimsChanged.
     """
     workloads = await specifications.workloads(connection, [award.position.workload for award in awards])
-    unknown = sorted({award.tenant for award in awards if award.tenant not in tenants})
-    if unknown:
-        raise SessionOver(f"tenant {unknown[0]} is not known yet")
-    charges = {
-        name: quota_charges(workload.specification, tenants[workload.specification.tenant])
-        for name, workload in workloads.items()
-    }
+    charges = _charges(awards, workloads, tenants)
     now = clock.now()
     affordable, preempted_s = await together(
         connection,
@@ -103,13 +97,13 @@ async def dispatch_awards(
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
-    placed = {dispatch.lot.workload.workload for dispatch in dispatches}
+    unplaced = [confirmation.lot for confirmation in confirmations if not isinstance(confirmation, Dispatch)]
     await quota_store.release(
         connection,
         [
             (lot.workload.specification.tenant, charges[lot.workload.workload])
-            for lot in lots
-            if lot.workload.workload not in placed and lot.position.within_quota
+            for lot in unplaced
+            if lot.position.within_quota
         ],
     )
     by_name = {award.position.workload: award for award in awards}
@@ -165,6 +159,19 @@ def _evicting_by(region: RegionId, dispatched: Dispatched, live: RegionAttempts,
     evictions = dispatched.writes.evictions
     leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
     return evicting_events(region, leaving, now)
+
+
+def _charges(
+    awards: Sequence[Award], workloads: Mapping[WorkloadId, Workload], tenants: Mapping[TenantId, Tenant]
+) -> dict[WorkloadId, Mapping[str, int]]:
+    """What each takes of its tenant's quota. Raises SessionOver for a tenant that memory does not know."""
+    unknown = sorted({award.tenant for award in awards if award.tenant not in tenants})
+    if unknown:
+        raise SessionOver(f"tenant {unknown[0]} is not known yet")
+    return {
+        name: quota_charges(workload.specification, tenants[workload.specification.tenant])
+        for name, workload in workloads.items()
+    }
 
 
 async def _charge(

@@ -9,7 +9,6 @@ the region is there any more; what it still runs is stopped by its manager, or b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 
 import structlog
 
@@ -103,10 +102,8 @@ class LostClusters:
     async def _load(self) -> list[ClusterStanding]:
         after_s, grace_s = self._limits
         region = self._memory.region.region
-        return await self._database.run(
-            partial(lost_cluster_store.standings, region=region, tasks_stop_after_s=after_s, grace_s=grace_s),
-            give_up_after_s=0.0,
-        )
+        async with self._database.transaction(pipelined=True) as connection:
+            return await lost_cluster_store.standings(connection, region, after_s, grace_s)
 
     def _may_declare(self, one: ClusterStanding) -> bool:
         """A cluster that never had a manager is lost to those alone who wait for it to begin there."""

@@ -31,6 +31,7 @@ from services.database.engine import Database
 from services.database.fleet_store import FleetRefused
 from services.database.lease_store import Lease
 from services.database.machine_move_store import StoredRequests
+from services.database.pipeline import together
 from services.database.revision_store import Subject, load_revisions, lock_revision
 from services.machine_decision import MachineDecision, decide, load_question
 from services.regional_scheduler.absent_clusters import AbsentClusters
@@ -111,9 +112,12 @@ class MachineMoves:
 
     async def _load(self) -> None:
         region = self._memory.region.region
-        async with self._database.transaction() as connection:
-            requests = await machine_move_store.load_requests(connection, region)
-            self._moves = await machine_move_store.load_moves(connection, region)
+        async with self._database.transaction(pipelined=True) as connection:
+            requests, self._moves = await together(
+                connection,
+                machine_move_store.load_requests(connection, region),
+                machine_move_store.load_moves(connection, region),
+            )
         self._requests = requests.get(region)
 
     # ------------------------------------------------------------ deciding

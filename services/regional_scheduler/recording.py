@@ -27,6 +27,7 @@ from services.database import (
 from services.database.attempt_store import AttemptProgress, RequeuedEntry
 from services.database.channels import SCAN_CHANNEL, START_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.lease_store import Lease
 from services.database.pipeline import together
 from services.database.placement_change_store import Changed
 from services.database.reclassification_store import StoredStanding
@@ -57,13 +58,18 @@ async def record_reports(
     reported: Sequence[LiveAttempt],
     checkpoints: Sequence[RecordCheckpoint],
     now: float,
+    lease: Lease | None = None,
 ) -> Recorded:
-    """Writes what is new about these attempts, whose reports and progress are up to date in memory."""
+    """Writes what is new about these attempts, whose reports and progress are up to date in memory.
+
+    Raises LeaseLost, and writes nothing, when it is to be done in the name of a lease that is not held.
+    """
     by_key = {attempt.key: attempt for attempt in reported}
     runs: dict[AttemptKey, AttemptRun] = {}
     starts = _take_starts(reported, runs)
-    (ends, migrating), started, changed = await together(
+    _, (ends, migrating), started, changed = await together(
         connection,
+        _fence(connection, lease),
         _take_ends_and_places(connection, region, reported, runs, now),
         attempt_store.record_started(connection, [(start.key, start.started_s) for start in starts]),
         _finish_changes(connection, reported),
@@ -81,7 +87,13 @@ async def record_reports(
         for end in ends
         if end.next_state is State.PENDING and end.key not in migrating
     }
-    ended = await attempt_store.record_ends(connection, ends, requeued)
+
+    async def give_back(stood: Mapping[AttemptKey, StoredStanding]) -> None:
+        # What an attempt that migrates had of the quota its successor has: nothing is given back, and nothing charged.
+        returned = [(key, one) for key, one in stood.items() if one.within_quota and key not in migrating]
+        await quota_store.release(connection, [(by_key[key].tenant, one.charges) for key, one in returned])
+
+    ended = await attempt_store.record_ends(connection, ends, requeued, give_back)
     # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
     stands = started | ended
     recorded = Recorded(
@@ -90,26 +102,38 @@ async def record_reports(
         tuple(end for end in ends if end.key in ended),
         changed,
     )
-    # What an attempt that migrates had of the quota its successor has: nothing is given back, and nothing charged.
-    returned = [key for key, stood in ended.items() if stood.within_quota and key not in migrating]
-    await quota_store.release(connection, [(by_key[key].tenant, stands[key].charges) for key in returned])
     successors = await _go_on_elsewhere(connection, recorded.ended, by_key, stands, migrating, now)
-    await event_store.append(
-        connection,
-        [
-            *(_started_event(region, by_key[start.key], stands[start.key], start) for start in recorded.started),
-            *(_changed_event(region, by_key[key], since) for key, since in changed),
-            *(_checkpointed_event(region, by_key[checkpoint.key], checkpoint) for checkpoint in checkpoints),
-            *(_ended_event(region, by_key[end.key], stands[end.key], end, migrating) for end in recorded.ended),
-            *(migrated_event(elsewhere, successor) for elsewhere, successor in successors),
-        ],
-    )
+    recorded = replace(recorded, successors=successors)
+    await event_store.append(connection, _events(region, by_key, recorded, checkpoints, stands, migrating))
     # An attempt whose change is carried out may give up something again.
     if recorded.ended or recorded.changed:
         wake_after_commit(connection, SCAN_CHANNEL)
     if recorded.started:
         wake_after_commit(connection, START_CHANNEL)
-    return replace(recorded, successors=successors)
+    return recorded
+
+
+def _events(
+    region: RegionId,
+    by_key: Mapping[AttemptKey, LiveAttempt],
+    recorded: Recorded,
+    checkpoints: Sequence[RecordCheckpoint],
+    stands: Mapping[AttemptKey, StoredStanding],
+    migrating: Mapping[AttemptKey, ReservedPlace],
+) -> list[Event]:
+    """What the log says of it."""
+    return [
+        *(_started_event(region, by_key[start.key], stands[start.key], start) for start in recorded.started),
+        *(_changed_event(region, by_key[key], since) for key, since in recorded.changed),
+        *(_checkpointed_event(region, by_key[checkpoint.key], checkpoint) for checkpoint in checkpoints),
+        *(_ended_event(region, by_key[end.key], stands[end.key], end, migrating) for end in recorded.ended),
+        *(migrated_event(elsewhere, successor) for elsewhere, successor in recorded.successors),
+    ]
+
+
+async def _fence(connection: AnyConnection, lease: Lease | None) -> None:
+    if lease is not None:
+        await lease_store.assert_held(connection, lease)
 
 
 async def _finish_changes(

@@ -23,6 +23,7 @@ from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
+from services.database.pipeline import together
 from services.progress_pace import WRITTEN
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.adjustment_rounds import AdjustmentRounds
@@ -211,15 +212,19 @@ class RegionSession:
             return
         self.inbox.look_at_attempts = False
         region, cancellation = self.memory.region.region, Eviction(EvictionCause.CANCELLED)
-        async with fenced_transaction(self._database, self._lease) as connection:
-            cancelled = await attempt_store.cancellations_requested(connection, region)
-            standings = await reclassification_store.standings(connection, region)
+        async with self._database.transaction(pipelined=True) as connection:
+            _, cancelled, standings, departing, reserved = await together(
+                connection,
+                lease_store.assert_held(connection, self._lease),
+                attempt_store.cancellations_requested(connection, region),
+                reclassification_store.standings(connection, region),
+                reservation_store.of_departing(connection, region),
+                reservation_store.in_region(connection, region),
+            )
             leaving = await self._eviction_writer.write(connection, cancelled, cancellation)
-            departing = await reservation_store.of_departing(connection, region)
             departures = [(place.key.predecessor, migration_to(place)) for place in departing]
             for key, migration in departures:
                 await self._eviction_writer.write(connection, [key], migration)
-            reserved = await reservation_store.in_region(connection, region)
             arrived = [key for key in standings if self.memory.live.get(key) is None]
             stored = await attempt_store.load_live(connection, region) if arrived else []
             rule, now = self.memory.inventory.rule, self._clock.now()

@@ -105,10 +105,8 @@ class CountingProxy(_Proxy):
         return dict(self._round_trips)
 
     def since(self, before: Mapping[int, int]) -> int:
-        """Of all connections, but for those that wake others after commits: nobody waits for them."""
-        return sum(
-            count - before.get(number, 0) for number, count in self._round_trips.items() if number not in self._waking
-        )
+        """Of the connections that there were, but for those that wake others after commits: nobody waits for them."""
+        return sum(self._round_trips[number] - count for number, count in before.items() if number not in self._waking)
 
     def _asked(self, connection: int, data: bytes) -> _Fate:
         self._times_asked += 1

@@ -121,7 +121,7 @@ class AuctionWorld:
         for scan_pass in range(len(self.plan.arrivals)):
             now = (scan_pass + 1) * PASS_INTERVAL_S
             self._between_passes(scan_pass)
-            auction_pass(scan_pass, self._queue(), now)
+            auction_pass(scan_pass, self.queue(), now)
         for inventory in self.inventories.values():
             inventory.check()
         self.history.holdings = {name: inventory.holdings() for name, inventory in self.inventories.items()}
@@ -159,7 +159,7 @@ class AuctionWorld:
         for arrival in self.plan.arrivals[scan_pass]:
             self.entries[arrival.workload.workload] = Entry(arrival)
 
-    def _queue(self) -> tuple[Lot, ...]:
+    def queue(self) -> tuple[Lot, ...]:
         lots = (
             Lot(
                 workload=entry.arrival.workload,

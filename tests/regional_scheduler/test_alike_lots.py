@@ -1,0 +1,124 @@
+"""Lots that are alike: an answer after so many wins is the answer to any of them (decision 077), and I11 holds all the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from domain.identifiers import RegionId, WorkloadId
+from domain.rank import Standing
+from domain.workload import Workload
+from regional_scheduler.alike_lots import LONG_RUN, leading_run
+from regional_scheduler.auction import RoundOutcome, Won, close_round
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.round_opening import open_round
+from regional_scheduler.rounds import AuctionSettings, Lot, Round
+from tests.regional_scheduler.auction_worlds import (
+    AuctionWorld,
+    Entry,
+    OfferedWorkload,
+    WorldPlan,
+    auction_in_rounds,
+    auction_one_at_a_time,
+    random_world,
+)
+from tests.regional_scheduler.test_auction_rounds import assert_same, mislead, sometimes_absent
+
+COPIES = 12
+BLOCK = 60
+
+
+def of_few_kinds(seed: int) -> WorldPlan:
+    """A random world in which many workloads ask for what one of three asks for: in runs, or mixed, at several standings."""
+    plan, rng = random_world(seed), random.Random(seed)
+    models = [arrival for arrivals in plan.arrivals for arrival in arrivals]
+    models = rng.sample(models, min(3, len(models)))
+    counter = iter(range(10_000))
+    arrivals = tuple(
+        tuple(_like(rng.choice(models), rng, next(counter)) for _ in range(rng.randint(1, 3 * COPIES)))
+        for _ in plan.arrivals
+    )
+    return replace(plan, arrivals=arrivals)
+
+
+def _like(model: OfferedWorkload, rng: random.Random, number: int) -> OfferedWorkload:
+    specification = replace(model.workload.specification, name=f"like-{number}")
+    workload = Workload(WorkloadId(f"w{number:06}"), specification, float(number))
+    standing = Standing(rng.choice((0, 1, 3, 6)), 0)
+    return OfferedWorkload(workload, standing, float(rng.randint(0, 3)), model.runs_for_passes)
+
+
+@pytest.mark.parametrize("first", range(0, 3 * BLOCK, BLOCK))
+def test_of_few_kinds_all_is_decided_as_one_at_a_time(first: int) -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(first, first + BLOCK):
+        world = of_few_kinds(seed)
+        expected = auction_one_at_a_time(world)
+        kinds.update(ruled.kind + (" with evictions" if ruled.evictions else "") for ruled in expected.ruled)
+        for window in (1, 3, 16, 64):
+            assert_same(auction_in_rounds(world, window), expected, f"of_few_kinds({seed}), window {window}")
+    assert min(kinds[kind] for kind in ("won", "won with evictions", "waiting")) > BLOCK, kinds
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32), st.integers(2, 64))
+def test_never_lets_likeness_change_what_is_decided(seed: int, window: int) -> None:
+    """Whatever is expected of whom, and whoever does not answer."""
+    world = of_few_kinds(seed)
+    told = f"of_few_kinds({seed})"
+    misled = auction_in_rounds(world, window, mislead=partial(mislead, world, random.Random(seed)))
+    assert_same(misled, auction_one_at_a_time(world), told)
+    history = auction_in_rounds(world, window, partial(sometimes_absent, world, seed))
+    assert_same(history, auction_one_at_a_time(world, history.absences), told)
+
+
+def _open(world: AuctionWorld, lots: tuple[Lot, ...], regions: tuple[RegionId, ...]) -> Round:
+    return open_round(
+        number=1,
+        scan_pass=1,
+        now=300.0,
+        settings=AuctionSettings(window=64),
+        participants=regions,
+        upcoming=lots,
+        hints={},
+    )
+
+
+def _run_of(count: int, seed: int) -> tuple[AuctionWorld, tuple[Lot, ...], WorldPlan]:
+    """So many alike lots of standings from good to bad, in an empty world of several regions."""
+    plan = random_world(seed)
+    model = plan.arrivals[0][0]
+    rng = random.Random(seed)
+    copies = tuple(_like(model, rng, number) for number in range(count))
+    only = replace(plan, arrivals=(copies,), failures=((),))
+    world = AuctionWorld(only)
+    for arrival in copies:
+        world.entries[arrival.workload.workload] = Entry(arrival)
+    return world, world.queue(), only
+
+
+def test_a_long_run_is_decided_in_one_round_and_without_guesses() -> None:
+    """Several regions win some each, and nobody foresaw which."""
+    several = 0
+    for seed in range(40):
+        world, lots, plan = _run_of(2 * LONG_RUN, seed)
+        run = leading_run(lots)
+        if run < LONG_RUN:
+            continue
+        opened = _open(world, lots, plan.regions)
+        assert len(opened.lots) == run
+        bidders = [
+            RegionBidder(region, world.inventories[name], world.catalog) for name, region in world.regions.items()
+        ]
+        outcome = close_round(opened, [bidder.answer(opened, 300.0) for bidder in bidders], 300.0)
+        assert isinstance(outcome, RoundOutcome)
+        evicting = any(isinstance(one, Won) and one.score.reclaim_class for one in outcome.verdicts)
+        assert evicting or len(outcome.verdicts) == run
+        several += len({one.winner for one in outcome.verdicts if isinstance(one, Won)}) > 1
+    assert several > 3
