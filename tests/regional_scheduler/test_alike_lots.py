@@ -78,7 +78,7 @@ def test_never_lets_likeness_change_what_is_decided(seed: int, window: int) -> N
     assert_same(history, auction_one_at_a_time(world, history.absences), told)
 
 
-def _open(world: AuctionWorld, lots: tuple[Lot, ...], regions: tuple[RegionId, ...]) -> Round:
+def _open(lots: tuple[Lot, ...], regions: tuple[RegionId, ...]) -> Round:
     return open_round(
         number=1,
         scan_pass=1,
@@ -111,7 +111,7 @@ def test_a_long_run_is_decided_in_one_round_and_without_guesses() -> None:
         run = leading_run(lots)
         if run < LONG_RUN:
             continue
-        opened = _open(world, lots, plan.regions)
+        opened = _open(lots, plan.regions)
         assert len(opened.lots) == run
         bidders = [
             RegionBidder(region, world.inventories[name], world.catalog) for name, region in world.regions.items()
