@@ -250,14 +250,21 @@ class Simulation:
         """One event, if it still means anything."""
         self._taken += 1
         _, kind, _, subject, token = event
+        move = self._moves.get(kind)
+        if move is None:
+            self._take_other(event, now)
+            return
+        self._adjustments.expect(now)
+        work = self.world.workloads[subject]
+        if work.token == token:
+            move(work)
+
+    def _take_other(self, event: QueuedEvent, now: float) -> None:
+        """An event that is not of an attempt, or means something whatever has become of that."""
+        _, kind, _, subject, token = event
         if kind != Happens.ROUND:
             self._adjustments.expect(now)
-        move = self._moves.get(kind)
-        if move is not None:
-            work = self.world.workloads[subject]
-            if work.token == token:
-                move(work)
-        elif kind == Happens.MACHINE_DOWN:
+        if kind == Happens.MACHINE_DOWN:
             self._machines.fail(subject, now)
         elif kind == Happens.MACHINE_UP:
             self._machines.repair(subject, now)
