@@ -38,7 +38,7 @@ from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import ArrivalSubmission
 from simulator.engine.table_moves import TableMoves
 from simulator.engine.waiting import promotion_due
-from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.workloads import NO_RUN, SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_trials, make_world
 from simulator.inputs.wrong_estimates import estimate_factors
 from simulator.policies.orderings import with_order
@@ -300,6 +300,8 @@ class Simulation:
 
     def _complete(self, work: SimulatedWorkload) -> None:
         self._attempts.complete(work)
+        # Nobody asks for the run of what has ended, and there may be very many.
+        work.run, work.placements = NO_RUN, ()
         self.world.ended += 1
         self._bindings.ended(work, self.world.clock.now())
 
