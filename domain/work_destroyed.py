@@ -25,7 +25,9 @@ SLACK_INTERVALS = 1e-9
 
 def work_weight(placements: Sequence[TaskPlacement]) -> int:
     """What an attempt with these tasks weighs: a hundred for each GPU, or one for each CPU where it has none; at least 1."""
-    gpus = sum([len(placement.gpu_indices) for placement in placements])
+    gpus = 0
+    for placement in placements:
+        gpus += len(placement.gpu_indices)
     if gpus:
         return UNITS_PER_GPU * gpus
     return max(1, sum([placement.millicpus for placement in placements]) // 1000)

@@ -44,7 +44,7 @@ class Emulated:
 
 def least_often(intervals_s: Sequence[float]) -> float:
     """After how many seconds all have saved again that save at these intervals; 0, if one of them never does."""
-    return max(intervals_s, default=0.0) if all(interval_s > 0.0 for interval_s in intervals_s) else 0.0
+    return max(intervals_s) if intervals_s and min(intervals_s) > 0.0 else 0.0
 
 
 EntryPoint = Command | PythonCallable | Emulated

@@ -91,7 +91,7 @@ def _best_of(region: RegionCapacity, query: Query, positions: Integers) -> BestP
     if len(positions) == 0:
         return ()
     if len(positions) == 1:
-        position = int(positions[0])
+        position: int = positions.item()
         answer = region.ask(position, query)
         return (answer.capacity,) if isinstance(answer, Shortfall) else BestPlace(position, answer)
     if region.is_one_group(positions):

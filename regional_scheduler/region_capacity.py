@@ -211,7 +211,7 @@ class RegionCapacity(NeverCopied):
         """
         tables: list[Integers] = []
         for cluster in self._find_held(key).parts:
-            first = self._first_machine[self._position_of[cluster.cluster]]
+            first = self._first_machine[cluster.position]
             entries = cluster.entries_of(key)
             if first:
                 entries = entries.copy()
@@ -360,13 +360,15 @@ class RegionCapacity(NeverCopied):
         without, and there is nothing to evict."""
         if self.most_tasks(counts, query) >= query.tasks or self.any_victim(query, standing):
             return False
-        most = self.most_tasks(self.counts_with_releases(counts, query), query) if self.voluntary.possible else 0
-        return most < query.tasks
+        if not self.voluntary.possible:
+            return True
+        return self.most_tasks(self.counts_with_releases(counts, query), query) < query.tasks
 
     def most_tasks(self, counts: Integers, query: Query) -> int:
         """For how many tasks there is capacity with these counts: in one cluster, or, if the query may be split, in all that pack."""
-        # Most regions that are asked often have one cluster.
-        most = int(counts.item() if len(counts) == 1 else counts.max(initial=0))
+        if len(counts) == 1:  # as in most regions that are asked often
+            return counts.item()
+        most = int(counts.max(initial=0))
         return max(most, int(counts[self.packing].sum())) if query.across_clusters else most
 
     def counts_with_releases(self, counts: Integers, query: Query) -> Integers:

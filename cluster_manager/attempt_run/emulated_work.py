@@ -75,7 +75,7 @@ class EmulatedWork(NamedTuple):
 
 def emulated_work(jobs: tuple[EmulatedJob, ...], progress: float, now: float, speed: float) -> EmulatedWork:
     """Work that goes on from `progress` at `now`; never from more than there is. Raises ValueError without jobs."""
-    work_s = max([job.duration_s for job in jobs])
+    work_s = jobs[0].duration_s if len(jobs) == 1 else max([job.duration_s for job in jobs])
     start = min(progress, work_s)
     return EmulatedWork(jobs, work_s, start, start, now, speed)
 

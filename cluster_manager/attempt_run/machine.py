@@ -155,9 +155,10 @@ class EventRefused(Exception):
 
 def step(run: AttemptRun, event: AttemptEvent) -> Step:
     """The attempt after this event, and what has to be done about it. Raises EventRefused, and changes nothing then."""
-    phase = TABLE.get((run.phase, type(event)))
-    if phase is None:
-        raise EventRefused(run, event)
+    try:
+        phase = TABLE[run.phase, type(event)]
+    except KeyError:
+        raise EventRefused(run, event) from None
     if run.phase is Phase.ENDED:
         return run, ()
     match event:

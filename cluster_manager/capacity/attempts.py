@@ -206,8 +206,10 @@ class HeldAttempts:
         if self._used_entries + len(live.entries) > len(self._entries):
             self._make_space(len(live.entries))
         live.row, live.first_entry = self._free_rows[-1], self._used_entries
-        live.order_key = order_key(live.holding)
-        return bisect_left(self.order_keys, live.order_key)
+        live.order_key = key = order_key(live.holding)
+        keys = self.order_keys
+        # Where all stand alike, the newest comes last.
+        return len(keys) if keys and keys[-1] < key else bisect_left(keys, key)
 
     def add(self, live: HeldAttempt, rank: int) -> None:
         """Takes in an attempt that was prepared and whose entries are stored: see `insert_attempt`."""
@@ -220,11 +222,11 @@ class HeldAttempts:
 
     def remove(self, live: HeldAttempt, rank: int) -> None:
         """Forgets an attempt whose entries are no longer stored: see `drop_attempt`."""
-        first, end = self.span(live)
-        if end == self._used_entries:
-            self._used_entries = first
+        entries = len(live.entries)
+        if live.first_entry + entries == self._used_entries:
+            self._used_entries = live.first_entry
         else:
-            self._wasted_entries += end - first
+            self._wasted_entries += entries
         del self.order_keys[rank]
         self.by_row[live.row] = None
         self._free_rows.append(live.row)

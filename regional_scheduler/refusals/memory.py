@@ -106,7 +106,8 @@ class RefusalMemory:
         Counts free capacity, too: it says nothing about what is supposed, and must not be asked meanwhile.
         """
         self.lookups += 1
-        self._forget_what_was_opened()
+        if self._region.reserved.opened != self._opened:
+            self._forget_what_was_opened()
         for asked in question.jobs:
             if self._is_short(asked, standing) or self._entry_for(asked, standing) is not None:
                 self.hits += 1

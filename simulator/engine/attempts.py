@@ -66,6 +66,7 @@ class Attempts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._changes = PlacementChanges(world)
+        self._costs = world.settings.costs
         self._waits_for_time = world.eviction_rule.waits_for_time
 
     # What happens.
@@ -204,7 +205,7 @@ class Attempts:
             self.set_level(work)
             world.events.add(max(now, work.emulated.done_s), Happens.COMPLETION, work.index, work.token)
         elif not work.victims_left:
-            set_up_s = world.settings.costs.set_up_s(work.progress)
+            set_up_s = self._costs.set_up_s(work.progress)
             world.events.add(max(now, work.dispatched_s + set_up_s), Happens.START, work.index, work.token)
 
     def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause) -> None:
@@ -289,7 +290,7 @@ class Attempts:
     def _set_up(self, work: SimulatedWorkload, action: SetUp) -> None:
         """Containers start, and what was saved is read."""
         world, now = self._world, self._world.clock.now()
-        ready_s = now + world.settings.costs.set_up_s(action.progress)
+        ready_s = now + self._costs.set_up_s(action.progress)
         if ready_s > now:
             world.events.add(ready_s, Happens.START, work.index, work.token)
         else:
@@ -371,8 +372,7 @@ class Attempts:
         if work.emulated is None:
             work.kept = work.progress
             return 0.0
-        save_s = self._world.settings.costs.checkpoint_save_s
-        work.kept, takes_s = work.emulated.stopped(grace_s, save_s, now)
+        work.kept, takes_s = work.emulated.stopped(grace_s, self._costs.checkpoint_save_s, now)
         return takes_s
 
     def _record_end(self, work: SimulatedWorkload, end: RecordEnd) -> None:

@@ -81,12 +81,8 @@ class EventQueue:
     def take_due(self, now: float, before_kind: int = EVERY_KIND) -> QueuedEvent | None:
         """Removes the next event if it is due by `now`, and of a kind before that one; else None."""
         heap = self._heap
-        if not heap:
+        if not heap or heap[0][0] > now or heap[0][1] >= before_kind:
             return None
-        event = heap[0]
-        time_s, kind, _, _, _ = event
-        if time_s > now or kind >= before_kind:
-            return None
-        heapq.heappop(heap)
-        self.now_s = time_s
+        event = heapq.heappop(heap)
+        self.now_s = event[0]
         return event

@@ -84,6 +84,7 @@ class Intake:
         self._regions = regions
         self._placement = placement
         self._skew = skew
+        self._draws_skews = skew.draw_skews
         self._packlimit = packlimit
         self._decides_late = skew.trial_s is not None or packlimit.learns
         self._waits_for = waits_for
@@ -105,7 +106,7 @@ class Intake:
         the data."""
         if isinstance(what, Workload):
             return self.workload_as_described(what, index, emulated_work_s(what.specification) or 0.0)
-        row = with_skew(what) if self._skew.draw_skews else what
+        row = with_skew(what) if self._draws_skews else what
         shape = self._shape_of(row)
         # What is decided when it comes to the queue is so only where the policy heeds the skew.
         decided_late = self._decides_late and (shape.consolidate or shape.fills)
@@ -175,7 +176,8 @@ class Intake:
     def _asking_for(self, priority: int | None, specification: WorkloadSpecification) -> WorkloadSpecification:
         """With that priority, where its tenant has a further quota there: traces name priorities, and some policies know none."""
         owner = self._tenants[self._position[specification.tenant]]
-        asked = priority if any(priority == at for at, _ in owner.further_quotas) else None
+        further = owner.further_quotas
+        asked = priority if further and any(priority == at for at, _ in further) else None
         return specification if specification.priority == asked else replace(specification, priority=asked)
 
     def _simulated(

@@ -64,6 +64,8 @@ class SimulatedQueuePass:
         """How often capacity had been released when the hopeless were last passed over."""
         self._hopeless: HopelessKinds[tuple[int, bool]] = HopelessKinds()
         """By kind and side of the quota, since the last release."""
+        self._nothing_released = False
+        """Whether nothing was, when they were passed over in this pass: else nothing is known, and each kind is asked once."""
         self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
@@ -77,27 +79,28 @@ class SimulatedQueuePass:
         self.refused = []
         self._cpus_of_tenants = []
         self._standings_now = {}
-        self._regions.pass_time(now)
         self._looks_at_heads = False
         self._too_long = set()
         self._kept_machines = {}
-        self._regions.begin_pass()
+        self._regions.begin_pass(now)
         self._queue.begin_pass()
 
     def pass_over_hopeless(self) -> None:
-        releases = sum([member.inventory.releases for member in self._regions.members])
-        nothing_released = releases == self._releases
-        if not nothing_released:
+        releases = 0
+        for member in self._regions.members:
+            releases += member.inventory.releases
+        self._nothing_released = releases == self._releases
+        if not self._nothing_released:
             self._releases = releases
             self._hopeless.clear()
-        again = nothing_released and not self._one.moves_with_time
+        again = self._nothing_released and not self._one.moves_with_time
         known = self._queue.block_kinds(self._finds_nothing, again=again)
         self._regions.lookups += known
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
         # Where nothing was released since, who found nothing then, at this standing or a better one, finds nothing now.
         alike, standing = (work.kind, work.within_quota), self.standing_of(work)
-        if self._hopeless.finds_nothing(alike, standing):
+        if self._nothing_released and self._hopeless.finds_nothing(alike, standing):
             self._regions.lookups += len(work.eligible)
         elif self._regions.refuses(work, standing):
             self._hopeless.learn(alike, standing)

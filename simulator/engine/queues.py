@@ -14,11 +14,9 @@ from simulator.engine.columns import WorkloadColumns
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.workloads import SimulatedWorkload
 
-QueueKey: TypeAlias = tuple[int, int, float, float, int]
-"""(priority, level, -credit, submit time, index): the one order (design §4); the index is that of (submit time, id)."""
-
-
-_Entry: TypeAlias = tuple[QueueKey, SimulatedWorkload]
+_Entry: TypeAlias = tuple[int, int, float, float, int, SimulatedWorkload]
+"""(priority, level, -credit, submit time, index): the one order (design §4), and whose place that is. The index is that of
+(submit time, id), so two workloads are never compared themselves. Flat, for heaps compare entries all the time."""
 
 
 class WorkloadQueue(Protocol):
@@ -81,19 +79,19 @@ class RankedQueue:
         self._hopeless: dict[int, int] = {}
         """The kinds that `block_kinds` has blocked and of which nothing has come or gone since, each with how many regions
         its first may run in."""
-        self._heads: list[tuple[QueueKey, int]] | None = None
+        self._heads: list[tuple[_Entry, int]] | None = None
         """A heap: the first of every kind that may still be given out, with its kind. None: not made yet."""
-        self._waiting: dict[int, QueueKey] = {}
+        self._waiting: dict[int, _Entry] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, work: SimulatedWorkload, now: float) -> None:
-        key = self._key(work, now)
-        work.credit = -key[2]
-        self._waiting[work.index] = key
+        entry = self._entry(work, now)
+        work.credit = -entry[2]
+        self._waiting[work.index] = entry
         self._hopeless.pop(work.kind, None)
-        self._push((key, work))
+        self._push(entry)
         self._heads = None
 
     def remove(self, work: SimulatedWorkload) -> None:
@@ -109,8 +107,8 @@ class RankedQueue:
         for heap in self._heaps.values():
             heap.clear()
         self._passed_over.clear()
-        for _, work in entries:
-            self.add(work, now)
+        for entry in entries:
+            self.add(entry[-1], now)
 
     def begin_pass(self) -> None:
         self._blocked.clear()
@@ -125,20 +123,20 @@ class RankedQueue:
         if heads is None:
             heads = self._heads = self._open_heads()
         while heads:
-            key, kind = heads[0]
+            head, kind = heads[0]
             first = None if kind in self._blocked else self._first_of(kind)
             if first is None:
                 heapq.heappop(heads)
-            elif first[0] is not key:
-                heapq.heapreplace(heads, (first[0], kind))
+            elif first is not head:
+                heapq.heapreplace(heads, (first, kind))
             else:
                 self._passed_over.append(heapq.heappop(self._heaps[kind]))
                 following = self._first_of(kind)
                 if following is None:
                     heapq.heappop(heads)
                 else:
-                    heapq.heapreplace(heads, (following[0], kind))
-                return first[1]
+                    heapq.heapreplace(heads, (following, kind))
+                return first[-1]
         return None
 
     def block(self, work: SimulatedWorkload) -> None:
@@ -148,36 +146,36 @@ class RankedQueue:
         hopeless, waiting, heads = self._hopeless, self._waiting, []
         if not again:
             hopeless.clear()
-        spared = sum(hopeless.values())
-        self._blocked.update(hopeless)
+        spared = sum(hopeless.values()) if hopeless else 0
         for kind, heap in self._heaps.items():
-            if kind in hopeless:
+            if not heap or kind in hopeless:
                 continue
             while heap:
-                key, work = heap[0]
-                if waiting.get(work.index) is key:
+                first = heap[0]
+                work = first[-1]
+                if waiting.get(work.index) is first:
                     if finds_nothing(work):
                         hopeless[kind] = len(work.eligible)
-                        self._blocked.add(kind)
                     else:
-                        heads.append((key, kind))
+                        heads.append((first, kind))
                     break
                 heapq.heappop(heap)
+        self._blocked.update(hopeless)
         heapq.heapify(heads)
         self._heads = heads
         return spared
 
     def heads(self) -> Sequence[SimulatedWorkload]:
         firsts = [self._first_of(kind) for kind in self._heaps if kind not in self._blocked]
-        return [work for _, work in sorted([first for first in firsts if first is not None], key=_key_of)]
+        return [first[-1] for first in sorted([first for first in firsts if first is not None])]
 
     def in_order(self) -> Iterator[SimulatedWorkload]:
         entries = [entry for heap in (*self._heaps.values(), self._passed_over) for entry in heap if self._waits(entry)]
-        return iter([work for _, work in sorted(entries, key=_key_of)])
+        return iter([entry[-1] for entry in sorted(entries)])
 
-    def _open_heads(self) -> list[tuple[QueueKey, int]]:
+    def _open_heads(self) -> list[tuple[_Entry, int]]:
         firsts = [(self._first_of(kind), kind) for kind in self._heaps if kind not in self._blocked]
-        heads = [(first[0], kind) for first, kind in firsts if first is not None]
+        heads = [(first, kind) for first, kind in firsts if first is not None]
         heapq.heapify(heads)
         return heads
 
@@ -186,29 +184,25 @@ class RankedQueue:
         heap, waiting = self._heaps[kind], self._waiting
         while heap:
             first = heap[0]
-            if waiting.get(first[1].index) is first[0]:
+            if waiting.get(first[-1].index) is first:
                 return first
             heapq.heappop(heap)
         return None
 
     def _push(self, entry: _Entry) -> None:
-        kind = entry[1].kind
+        kind = entry[-1].kind
         heap = self._heaps.get(kind)
         if heap is None:
             heap = self._heaps[kind] = []
         heapq.heappush(heap, entry)
 
     def _waits(self, entry: _Entry) -> bool:
-        return self._waiting.get(entry[1].index) is entry[0]
+        return self._waiting.get(entry[-1].index) is entry
 
-    def _key(self, work: SimulatedWorkload, now: float) -> QueueKey:
+    def _entry(self, work: SimulatedWorkload, now: float) -> _Entry:
         # Levels that move with time are ordered as the ordering policy orders.
         level = 0 if self._one.moves_with_time else work.standing.level
-        return (0, level, -self._one.ordering_credit(work, now), work.submitted_s, work.index)
-
-
-def _key_of(entry: _Entry) -> QueueKey:
-    return entry[0]
+        return (0, level, -self._one.ordering_credit(work, now), work.submitted_s, work.index, work)
 
 
 class ScannedQueue:

@@ -95,13 +95,11 @@ class SimulatedRegions:
         """How often it had to plan to answer."""
         self._questions: RecentlyUsed[int, tuple[_AskedRegion, ...]] = RecentlyUsed(SHAPES_REMEMBERED)
 
-    def pass_time(self, now: float) -> None:
-        """Attempts that became evictable by `now` count as room from now on."""
+    def begin_pass(self, now: float) -> None:
+        """A pass along the queue begins: attempts that became evictable by `now` count as room from now on, and what is not
+        to be kept from the last pass is forgotten."""
         for member in self.members:
             member.inventory.pass_time(now)
-
-    def begin_pass(self) -> None:
-        """A pass along the queue begins: forgets what is not to be kept from the last one."""
         if not self.keeps_refusals:
             self._forget()
 
@@ -134,13 +132,14 @@ class SimulatedRegions:
         """
         if not self.keeps_refusals:
             return False
-        asked = 0
-        for way in range(len(work.ways) or 1):
-            for _, refusals, question in self._asked_regions(work, way):
-                if not refusals.refuses(question, standing):
-                    return False
-                asked += 1
-        self.lookups += asked
+        asked = self._asked_regions(work, 0)
+        if work.ways:
+            for way in range(1, len(work.ways)):
+                asked += self._asked_regions(work, way)
+        for _, refusals, question in asked:
+            if not refusals.refuses(question, standing):
+                return False
+        self.lookups += len(asked)
         return True
 
     def _asked_regions(self, work: SimulatedWorkload, way: int) -> tuple[_AskedRegion, ...]:
@@ -191,7 +190,8 @@ class SimulatedRegions:
             # Whether the region has no place, as far as the settings let it know.
             known = refusals.refuses if self.keeps_refusals else refusals.is_remembered
             question = of_its_shape
-            if self.members[position].inventory.reserved.of(work.submitted.workload) is not None:
+            reserved = self.members[position].inventory.reserved
+            if reserved.in_use and reserved.of(work.submitted.workload) is not None:
                 # What others are kept off is no refusal for the one that it is kept for.
                 specification = work.ways[way].workload.specification if work.ways else work.workload.specification
                 question = refusals.question(specification, within_quota=work.within_quota, kept_off=False)

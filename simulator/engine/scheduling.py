@@ -30,6 +30,7 @@ class Scheduling:
         self._queue_pass = queue_pass
         self._scanner = scanner
         self._start_s = start_s
+        self._auction_period_s = world.settings.auction_period_s
         self._scan_due_s = math.inf
         self._auction_due = False
         members = world.regions.members
@@ -57,7 +58,7 @@ class Scheduling:
 
     def _auction_in_time(self, now: float) -> None:
         """Without scan passes: auctions are held now, or at the next multiple of their period."""
-        due_s = self._next_multiple_s(self._world.settings.auction_period_s, now)
+        due_s = self._next_multiple_s(self._auction_period_s, now)
         if due_s <= now:
             self.hold_auctions(now)
         elif not self._auction_due:

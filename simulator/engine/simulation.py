@@ -38,7 +38,7 @@ from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import ArrivalSubmission
 from simulator.engine.table_moves import TableMoves
 from simulator.engine.waiting import promotion_due
-from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.workloads import NO_RUN, SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_trials, make_world
 from simulator.inputs.wrong_estimates import estimate_factors
 from simulator.policies.orderings import with_order
@@ -250,14 +250,21 @@ class Simulation:
         """One event, if it still means anything."""
         self._taken += 1
         _, kind, _, subject, token = event
+        move = self._moves.get(kind)
+        if move is None:
+            self._take_other(event, now)
+            return
+        self._adjustments.expect(now)
+        work = self.world.workloads[subject]
+        if work.token == token:
+            move(work)
+
+    def _take_other(self, event: QueuedEvent, now: float) -> None:
+        """An event that is not of an attempt, or means something whatever has become of that."""
+        _, kind, _, subject, token = event
         if kind != Happens.ROUND:
             self._adjustments.expect(now)
-        move = self._moves.get(kind)
-        if move is not None:
-            work = self.world.workloads[subject]
-            if work.token == token:
-                move(work)
-        elif kind == Happens.MACHINE_DOWN:
+        if kind == Happens.MACHINE_DOWN:
             self._machines.fail(subject, now)
         elif kind == Happens.MACHINE_UP:
             self._machines.repair(subject, now)
@@ -293,6 +300,8 @@ class Simulation:
 
     def _complete(self, work: SimulatedWorkload) -> None:
         self._attempts.complete(work)
+        # Nobody asks for the run of what has ended, and there may be very many.
+        work.run, work.placements = NO_RUN, ()
         self.world.ended += 1
         self._bindings.ended(work, self.world.clock.now())
 

@@ -20,7 +20,9 @@ def enter_queue(world: World, work: SimulatedWorkload, now: float, *, since_s: f
         observer.comes_to_queue(work)
     work.queued_since_s = now if since_s is None else since_s
     if not world.policy.scans:
-        work.standing = Standing(0, world.one.queued_level(work, now))
+        level = world.one.queued_level(work, now)
+        if work.standing != (0, level):
+            work.standing = Standing(0, level)
     world.queue.add(work, now)
     world.news = True
     due_s = world.one.promoted_from_s(work, now)

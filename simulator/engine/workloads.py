@@ -137,7 +137,7 @@ class SimulatedWorkload:
     @property
     def may_be_heterogeneous(self) -> bool:
         """Whether it may run on GPUs of two models at once."""
-        return any(len(way.workload.specification.jobs) > 1 for way in self.ways)
+        return bool(self.ways) and any(len(way.workload.specification.jobs) > 1 for way in self.ways)
 
     @property
     def remaining_s(self) -> float:
