@@ -53,7 +53,8 @@ SETTINGS: Final = (
     # Reached through the socket only, and only by users that may enter its folder.
     "listen_addresses=",
     "unix_socket_permissions=0700",
-    "max_connections=200",
+    # Each tier has a pool, a listener, one that wakes others, and one that renews its lease: twenty regions of three clusters have 81 tiers.
+    "max_connections=1000",
     "shared_buffers=256MB",
     "work_mem=16MB",
     "maintenance_work_mem=128MB",
