@@ -65,6 +65,18 @@ def test_a_database_without_tables_is_refused_in_words(topmast: Topmast, empty_d
     assert "run 'topmast db upgrade'" in result.stderr
 
 
+@pytest.mark.parametrize("command", [("db", "prune", "--dry-run"), ("db", "current"), ("profile", "show")])
+def test_a_home_without_a_database_is_refused_and_gets_none(
+    topmast: Topmast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("TOPMAST_DATABASE_URL", raising=False)
+    home = tmp_path / "mistyped"
+    result = topmast(*command, "--home", str(home))
+    assert result.exit_code == 4
+    assert f"there is no database in {home}; name the folder of a Topmast with --home" in result.stderr
+    assert not home.exists()
+
+
 def test_where_nobody_can_be_asked_it_wants_yes(topmast: Topmast) -> None:
     result = topmast("db", "prune")
     assert result.exit_code == 2
