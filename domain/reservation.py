@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,6 +27,11 @@ class ReservationLimits:
             raise ValueError(f"after_s must be 0 or more, not {self.after_s:g}")
         if self.at_most < 0:
             raise ValueError(f"at_most must be 0 or more, not {self.at_most}")
+
+    @property
+    def entitled_after_s(self) -> float:
+        """A gang that has been queued for so long may get one; infinite: none ever does."""
+        return self.after_s if self.at_most else math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+_has_exponent = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+", re.ASCII).fullmatch
 _is_digit = re.compile("[0-9]", re.ASCII).fullmatch
 
 
@@ -82,6 +83,13 @@ def _describe(model: type[Schema], location: tuple[int | str, ...], kind: str, e
         return f"is not a field that exists here; {suggestion(str(location[-1]), known, 'field')}"
     if kind == "string_pattern_mismatch":
         return "must be a name: 1 to 128 letters, digits or . _ : / -, beginning with a letter or digit, " + got
+    if kind in ("enum", "literal_error"):
+        return f"must be {limits.get('expected')}, {got}"
+    if kind == "value_error" and isinstance(value, Mapping):
+        # Of several fields together: the sentence names them.
+        return str(limits.get("error"))
+    if kind == "float_type" and isinstance(value, str) and _has_exponent(value):
+        return f"must be a number, {got}: with an exponent YAML wants a point and a sign as well, as in 1.0e+9"
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}, {got}"
     for limit, words in _LIMITS.items():
@@ -97,6 +105,7 @@ _EXPECTED = MappingProxyType(
         "float_type": "a number",
         "finite_number": "a finite number",
         "string_type": "text (put it in quotes)",
+        "string_too_short": "text that is not empty",
         "bool_type": "true or false",
         "list_type": "a list",
         "dict_type": "a mapping",

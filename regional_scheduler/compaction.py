@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from domain.compaction import CompactionRule
+from domain.eviction import HOUR_S
 from domain.fleet import MachineState
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Score
@@ -30,7 +31,8 @@ from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration
 
-HOUR_S = 3600.0
+MOST_KINDS = 16
+"""Gangs of so many kinds are looked at together: the first of each, in queue order."""
 _EVICTS_NOTHING = Standing(LOWEST_PRIORITY, 2**31)
 
 
@@ -71,8 +73,10 @@ class Compaction(NamedTuple):
     @property
     def sentence(self) -> str:
         """What is done and why."""
+        many = f"{len(self.plan.actions)} attempts" if len(self.plan.actions) > 1 else "1 attempt"
+        gpus = f"{self.moved_gpus} GPUs" if self.moved_gpus > 1 else "1 GPU"
         return (
-            f"{len(self.plan.actions)} attempts of {self.moved_gpus} GPUs go on elsewhere in {self.plan.region} to make room"
+            f"{many} of {gpus} {'go' if len(self.plan.actions) > 1 else 'goes'} on elsewhere in {self.plan.region} to make room"
             f" for {self.plan.workload}: {self.gain_gpu_s:.0f} GPU-seconds for {self.cost_gpu_s:.0f}"
         )
 
@@ -89,6 +93,18 @@ def may_be_moved(running: RunningAttempt, rule: CompactionRule, now: float) -> b
         and running.checkpoint_age_s <= rule.checkpoint_within_s
         and lately < rule.moves_per_workload_and_hour
     )
+
+
+def first_of_each_kind(gangs: Iterable[WaitingGang]) -> list[WaitingGang]:
+    """Of the gangs that ask for the same, in the same places, the first; so many kinds at most, in their order."""
+    kinds: dict[object, WaitingGang] = {}
+    for gang in gangs:
+        jobs = gang.workload.specification.jobs
+        asked = tuple([(job.tasks, job.resources, job.affinity, job.across_clusters) for job in jobs])
+        kinds.setdefault((asked, gang.within_quota), gang)
+        if len(kinds) >= MOST_KINDS:
+            break
+    return list(kinds.values())
 
 
 def plan_compactions(

@@ -29,6 +29,8 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 
+MOST_GANGS = 64
+"""Of those that have waited for long enough so many are looked at, in queue order."""
 MOST_TRIED = 8
 """Of so many gangs at most the earliest start is sought at a time: each costs a dozen plans."""
 
@@ -219,7 +221,7 @@ def _of_those_entitled(
         limits = rule.limits_of(gang.standing.priority)
         if (
             gang.gpus >= rule.least_gpus
-            and gang.waited_s >= limits.after_s
+            and gang.waited_s >= limits.entitled_after_s
             and gang.workload.workload not in have
             and count[gang.standing.priority] < limits.at_most
             and tried < MOST_TRIED

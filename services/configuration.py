@@ -124,7 +124,7 @@ class RetentionConfiguration(Schema):
 
     older_than_s: float | None = None
     """What has been over for so long is taken out, by itself; left out: nothing is."""
-    archive: str | None = None
+    archive: Annotated[str, Field(min_length=1)] | None = None
     """The folder to which it is written before, as Parquet; left out: it is deleted for good. Beside this file."""
     every_real_s: float = Field(default=3600.0, ge=1.0, le=GREATEST_REAL_S)
     """So often it is looked whether there is anything to take out."""

@@ -28,7 +28,8 @@ class TaskPermission:
     def region_heard(self, asked_s: float, left_s: float | None) -> None:
         """The region's lease was valid for so long yet, at a time after `asked_s`; None: it was never given.
 
-        Where there never was a regional scheduler nobody can have declared anything lost.
+        Where there never was a regional scheduler only an operator can have declared anything lost, and that ends the
+        manager's own lease.
         """
         self._region_held_until_s = asked_s if left_s is None else asked_s + left_s
 

@@ -151,6 +151,11 @@ def stop_embedded(home: Path, patience_s: float = 90.0) -> bool:
     return bool(signalled) or left_over > 0
 
 
+def is_there(home: Path) -> bool:
+    """True when there is an embedded database in `home`, whether its server runs or not."""
+    return EmbeddedLayout.of(home).data.exists()
+
+
 def is_running(home: Path) -> bool:
     """True when the embedded server of `home` has a supervisor or any process."""
     layout = EmbeddedLayout.of(home)

@@ -18,7 +18,7 @@ class DatabaseUnavailable(Exception):
 
 
 class UnsuitableDatabase(Exception):
-    """There is a database server, but not one that Topmast can use; says what to do."""
+    """There is no database, or none that Topmast can use; says what to do."""
 
 
 class RepeatTransaction(Exception):

@@ -6,7 +6,6 @@ over where it is as that region has read it, else not. Transactions that write c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,8 +87,8 @@ async def in_region(connection: AnyConnection, region: RegionId) -> list[StoredR
 
 async def load_patient(connection: AnyConnection, rule: ReservationRule, now: float, limit: int) -> list[QueuedGang]:
     """Ranked gangs that the rule entitles by their size and wait, in queue order, so many at most; none that has been won."""
-    priorities = [rule.limits_of(number) for number in range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1)]
-    after_s = [limits.after_s if limits.at_most else math.inf for limits in priorities]
+    priorities = range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1)
+    after_s = [rule.limits_of(priority).entitled_after_s for priority in priorities]
     cursor = await connection.execute(
         """SELECT q.workload, q.priority, q.level, q.within_quota, coalesce(q.queued_since_s, q.submitted_s)
              FROM queue_entries q

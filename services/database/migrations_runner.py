@@ -19,7 +19,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from services.database.errors import DatabaseUnavailable
+from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
 
 HEAD = "head"
 BASE = "base"
@@ -62,6 +62,16 @@ def newest() -> str:
     if revision is None:
         raise MigrationFailed(f"the installation is incomplete: there are no migrations in {_SCRIPTS}")
     return revision
+
+
+def require_tables(url: str) -> None:
+    """Raises UnsuitableDatabase where the tables are not those of this program."""
+    here = current(url)
+    if here != newest():
+        raise UnsuitableDatabase(
+            f"the database is at revision {here or 'empty'}, and this program needs {newest()}; run 'topmast db upgrade',"
+            " or start the service with 'topmast up'"
+        )
 
 
 def _run(config: Config, action: object, revision: str) -> None:

@@ -19,8 +19,8 @@ from services.database.connection import AnyConnection
 from services.database.lease_store import fence_regions
 from services.database.lost_look import RegionLook, live_attempts_on, look_at_regions
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
-from services.regional_scheduler.lost_attempts import end_in_database
 from services.regional_scheduler.lost_clusters import STOP_PATIENCE_REAL_S
+from services.regional_scheduler.lost_regions import declare_clusters_lost, declare_region_lost
 from services.wire.plans import attempt_to_text
 from topmast.v1 import global_scheduler_pb2 as messages
 
@@ -60,15 +60,17 @@ async def declare_lost(
     if look.live:
         await lost_cluster_store.fence(connection, silent)
         declared = await lost_cluster_store.declare(connection, region, clusters, WHY, now)
+        if not request.cluster:
+            await auction_store.give_back_awards_of(connection, region)
     else:
         await fence_regions(connection, [region])
-        await lost_cluster_store.fence(connection, clusters)
-        declared = await lost_cluster_store.declare(connection, region, clusters, WHY, now)
-        ended = await end_in_database(connection, region, clusters, WHY, now)
+        if request.cluster:
+            losses = await declare_clusters_lost(connection, region, clusters, WHY, now)
+        else:
+            losses = await declare_region_lost(connection, region, WHY, now)
+        declared = losses.clusters
         if len(silent) < len(clusters):
-            await _wait_for_managers(connection, ended, clock)
-    if not request.cluster:
-        await auction_store.give_back_awards_of(connection, region)
+            await _wait_for_managers(connection, losses.workloads, clock)
     return messages.DeclareLostResponse(clusters=declared, attempts=[attempt_to_text(key) for key in there])
 
 

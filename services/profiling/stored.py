@@ -8,18 +8,6 @@ from collections.abc import Collection, Mapping
 from domain.sensitivity import SensitivityProfile
 from services.database import sensitivity_store
 from services.database.connection import connect
-from services.database.errors import UnsuitableDatabase
-from services.database.migrations_runner import current, newest
-
-
-def require_tables(url: str) -> None:
-    """Raises UnsuitableDatabase where the tables are not those of this program."""
-    here = current(url)
-    if here != newest():
-        raise UnsuitableDatabase(
-            f"the database is at revision {here or 'empty'}, and this program needs {newest()}; run 'topmast db upgrade',"
-            " or start the service with 'topmast up'"
-        )
 
 
 def stored_profiles(url: str, names: Collection[str] = ()) -> dict[str, SensitivityProfile]:

@@ -13,9 +13,10 @@ from cluster_manager.attempt_run.emulated_work import EmulatedJob, emulated_work
 from domain.clock import Clock
 from domain.compaction import CompactionRule
 from domain.events import EvictionCause
+from domain.eviction import HOUR_S
 from domain.life_cycle import State
 from domain.workload import Emulated
-from regional_scheduler.compaction import HOUR_S, RunningAttempt, WaitingGang, plan_compactions
+from regional_scheduler.compaction import RunningAttempt, WaitingGang, first_of_each_kind, plan_compactions
 from regional_scheduler.requested_plans import AttemptToChange
 from services.database import queue_store
 from services.database.connection import AnyConnection
@@ -29,9 +30,7 @@ from services.regional_scheduler.requested_actions import RequestedActions
 
 _LOOK_REAL_S = 5.0
 _MOST_WAITING = 64
-"""So many of the head of the queue are looked at, ..."""
-_MOST_KINDS = 16
-"""... and of those that ask for the same the first, of so many kinds."""
+"""So many of the head of the queue are looked at, and of those that ask for the same the first."""
 _NO_FACTS = MoveFacts(None, ())
 _log = structlog.get_logger(__name__)
 
@@ -90,14 +89,11 @@ class Compacting:
         waiting = await queue_store.load_waiting(connection, idle_gpus, now, _MOST_WAITING)
         names = [entry.workload for entry in waiting]
         workloads = await self._memory.specifications.workloads(connection, names)
-        gangs: dict[object, WaitingGang] = {}
-        for entry in waiting:
-            workload = workloads[entry.workload]
-            if self._memory.bidder.abandons(workload.specification) is None:
-                asked = tuple([(job.resources, job.tasks) for job in workload.specification.jobs])
-                gang = WaitingGang(workload, entry.within_quota, now - entry.queued_since_s)
-                gangs.setdefault((asked, entry.within_quota), gang)
-        return list(gangs.values())[:_MOST_KINDS]
+        return first_of_each_kind(
+            WaitingGang(workloads[entry.workload], entry.within_quota, now - entry.queued_since_s)
+            for entry in waiting
+            if self._memory.bidder.abandons(workloads[entry.workload].specification) is None
+        )
 
     def _running(self, attempt: LiveAttempt, facts: MoveFacts, now: float) -> RunningAttempt:
         asked = self._memory.asked_again(attempt.specification, attempt.tuned.profiles, attempt.placements)

@@ -6,12 +6,14 @@ there or not. So all that the region had is ended here; a scheduler of it that c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
 from domain.clock import Clock
-from domain.identifiers import RegionId, WorkloadId
+from domain.identifiers import ClusterId, RegionId, WorkloadId
 from domain.reservation import ReservationEnd
 from services.configuration import LeaseConfiguration
 from services.database import auction_store, fleet_store, lease_store, lost_cluster_store
@@ -62,8 +64,8 @@ class LostRegions:
                     continue
                 silent_s = -(await lease_store.left_s(connection, f"{lease_store.REGIONAL_PREFIX}{region}") or 0.0)
                 why = f"the scheduler of its region has held no lease for {silent_s:.0f} s"
-                ended = await declare_region_lost(connection, region, why, self._clock.now())
-            _log.error("region lost", region=region, why=why, workloads=len(ended))
+                losses = await declare_region_lost(connection, region, why, self._clock.now())
+            _log.error("region lost", region=region, why=why, workloads=len(losses.workloads))
 
     async def _overdue(self) -> list[RegionId]:
         after_s, grace_s = self._limits
@@ -73,14 +75,29 @@ class LostRegions:
         )
 
 
-async def declare_region_lost(connection: AnyConnection, region: RegionId, why: str, now: float) -> list[WorkloadId]:
-    """All clusters of the region are lost, what it had there ends, what it had won is put up again, and nothing is kept there; returns the
-    workloads of the attempts that end. The caller has fenced the region.
-    """
-    clusters = await fleet_store.clusters_of(connection, region)
+class Losses(NamedTuple):
+    """What came of declaring something lost."""
+
+    clusters: list[ClusterId]
+    """Those that were not lost before, sorted."""
+    workloads: list[WorkloadId]
+    """Of the attempts that end, sorted."""
+
+
+async def declare_clusters_lost(
+    connection: AnyConnection, region: RegionId, clusters: Sequence[ClusterId], why: str, now: float
+) -> Losses:
+    """These clusters of the region are lost, and what it had there ends. The caller has fenced the region."""
     await lost_cluster_store.fence(connection, clusters)
-    await lost_cluster_store.declare(connection, region, clusters, why, now)
-    ended = await end_in_database(connection, region, clusters, why, now)
+    declared = await lost_cluster_store.declare(connection, region, clusters, why, now)
+    return Losses(declared, await end_in_database(connection, region, clusters, why, now))
+
+
+async def declare_region_lost(connection: AnyConnection, region: RegionId, why: str, now: float) -> Losses:
+    """The same for all clusters of the region; what it had won is put up again, and nothing is kept there."""
+    losses = await declare_clusters_lost(
+        connection, region, await fleet_store.clusters_of(connection, region), why, now
+    )
     await auction_store.give_back_awards_of(connection, region)
     await end_all_reservations(connection, region, ReservationEnd.MACHINE_LOST, now)
-    return ended
+    return losses

@@ -22,6 +22,7 @@ from domain.workload import emulated_work_s
 from formats.event_details import reservation_ended_details, reserved_details
 from regional_scheduler.expected_ends import expected_end_s
 from regional_scheduler.reservations import (
+    MOST_GANGS,
     EndedReservation,
     ExpectedEnd,
     PatientGang,
@@ -41,8 +42,6 @@ from services.tiers.fenced_transaction import fenced_transaction
 
 _LOOK_REAL_S = 2.0
 """So often it is seen whether gangs that have a reservation still wait."""
-_MOST_GANGS = 64
-"""Of those that have waited for long enough so many are looked at, in queue order."""
 
 _log = structlog.get_logger(__name__)
 
@@ -140,7 +139,7 @@ class Reserving:
 
     async def _gangs(self, connection: AnyConnection, rule: ReservationRule, now: float) -> list[PatientGang]:
         memory = self._memory
-        queued = await gang_reservation_store.load_patient(connection, rule, now, _MOST_GANGS)
+        queued = await gang_reservation_store.load_patient(connection, rule, now, MOST_GANGS)
         workloads = await memory.specifications.workloads(connection, [gang.workload for gang in queued])
         return [
             PatientGang(

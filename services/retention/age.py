@@ -42,7 +42,7 @@ def check_age(age_s: float, least_s: float) -> float:
         )
     if not age_s <= GREATEST_AGE_S:
         raise BadAge(
-            f"is {_words(age_s)}; at most {_words(GREATEST_AGE_S)} make sense: leave it out to keep everything"
+            f"is {_words(age_s)}; at most {_words(GREATEST_AGE_S)} make sense: say less, or take nothing out at all"
         )
     return age_s
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from domain.eviction import HOUR_S
 from domain.life_cycle import State
 from regional_scheduler.compaction import (
-    HOUR_S,
+    MOST_KINDS,
     RunningAttempt,
     WaitingGang,
     plan_compactions,
@@ -13,9 +14,6 @@ from regional_scheduler.requested_plans import AttemptToChange
 from simulator.engine.attempts import Attempts
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
-
-MOST_KINDS = 16
-"""Gangs of so many kinds are looked at in a pass: the first of each, in queue order."""
 
 
 class Compacting:

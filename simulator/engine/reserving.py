@@ -9,13 +9,10 @@ from itertools import islice
 from domain.identifiers import WorkloadId
 from domain.rank import Standing
 from domain.reservation import Reservation, ReservationEnd, ReservationRule
-from regional_scheduler.reservations import ExpectedEnd, PatientGang, plan_reservations
+from regional_scheduler.reservations import MOST_GANGS, ExpectedEnd, PatientGang, plan_reservations
 from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
-
-MOST_GANGS = 64
-"""Of those that have waited for long enough so many are looked at, in queue order."""
 
 
 class Reserving:
@@ -113,7 +110,7 @@ class Reserving:
             work
             for work in self._world.queue.in_order()
             if work.base_gpus >= rule.least_gpus
-            and now - work.queued_since_s >= rule.limits_of(work.standing.priority).after_s
+            and now - work.queued_since_s >= rule.limits_of(work.standing.priority).entitled_after_s
         )
         return list(islice(entitled, MOST_GANGS))
 

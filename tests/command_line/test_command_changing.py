@@ -262,8 +262,9 @@ def test_apply_takes_quotas_by_priority_as_the_documents_write_them(server: Loop
         (f"{FLEET}---\n{TENANTS.replace('A100', 'H100')}", "H100"),
         (FLEET.replace("count: 2", "count: -2"), "count"),
         ("regions: [", "standard input"),
+        ("# nothing yet", "is empty; it must have 'regions' (a fleet) or 'tenants'"),
     ],
-    ids=["workload", "text", "two_fleets", "unknown_model", "bad_count", "no_yaml"],
+    ids=["workload", "text", "two_fleets", "unknown_model", "bad_count", "no_yaml", "empty"],
 )
 def test_apply_applies_nothing_when_something_is_wrong(
     server: LoopbackServer, topmast: Topmast, text: str, sentence: str

@@ -27,6 +27,7 @@ from tests.command_line.conftest import Topmast
         ("23h", "what is younger than 1 day is still needed"),
         ("23h", "keep at least that"),
         ("1000000000d", "at most 36525 days make sense"),
+        ("1000000000d", "take nothing out at all"),
         ("soon", "such as 30d"),
         ("30", "such as 30d"),
         ("30y", "such as 30d"),
@@ -48,6 +49,32 @@ def test_an_archive_that_cannot_be_written_is_refused(topmast: Topmast, tmp_path
     words = " ".join(result.stderr.replace("│", " ").split())
     assert "--archive" in words
     assert "name a folder that can" in words
+
+
+def test_an_archive_that_is_a_file_is_refused_before_anything_is_counted(topmast: Topmast, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    result = topmast("db", "prune", "--archive", str(file), "--dry-run")
+    assert result.exit_code == 2
+    assert "is a file" in result.stderr
+
+
+def test_a_database_without_tables_is_refused_in_words(topmast: Topmast, empty_database_url: str) -> None:
+    result = topmast("db", "prune", "--database-url", empty_database_url, "--dry-run")
+    assert result.exit_code == 4
+    assert "run 'topmast db upgrade'" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("db", "prune", "--dry-run"), ("db", "current"), ("profile", "show")])
+def test_a_home_without_a_database_is_refused_and_gets_none(
+    topmast: Topmast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("TOPMAST_DATABASE_URL", raising=False)
+    home = tmp_path / "mistyped"
+    result = topmast(*command, "--home", str(home))
+    assert result.exit_code == 4
+    assert f"there is no database in {home}; name the folder of a Topmast with --home" in result.stderr
+    assert not home.exists()
 
 
 def test_where_nobody_can_be_asked_it_wants_yes(topmast: Topmast) -> None:
@@ -85,6 +112,7 @@ def test_ages_are_those_of_the_services_clock(topmast: Topmast, database_url: st
         ("older_than_s: -1", "retention.older_than_s"),
         ("older_than_s: 1.0e+15", "retention.older_than_s"),
         ("archive: archive", "retention.archive"),
+        ("older_than_s: 2592000\n  archive: ''", "retention.archive"),
         ("older_than_s: 2592000\n  archive: scheduler.yaml/archive", "retention.archive"),
     ],
 )

@@ -83,6 +83,10 @@ def test_estimates_may_just_be_switched_on() -> None:
             "reservations: {priorities: {9: {after_s: 5}}}",
             r"reservations.priorities\[9\] \(a key\): must be at most 6, not 9",
         ),
+        (
+            "reservations: {after_s: 1e9}",
+            "reservations.after_s: must be a number, not '1e9': with an exponent YAML wants a point and a sign as well",
+        ),
         ("5: {}", "scheduler.yaml"),
         ("priorities: 3", "priorities: must be a mapping"),
     ],

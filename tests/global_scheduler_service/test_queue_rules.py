@@ -232,6 +232,25 @@ def test_what_a_service_cannot_follow_is_refused_by_field_with_a_remedy(
         rule_of(section, estimates=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "eviction: {victims: least}",
+            r"eviction\.victims: must be 'published' or 'least_work_destroyed', not 'least'$",
+        ),
+        ("retention: {archive: ''}", r"retention\.archive: must be text that is not empty, not ''$"),
+        (
+            "lease: {lost_grace_real_s: 1}",
+            r"yaml: lease: lost_grace_real_s is 1; it must be at least duration_real_s \(3\), or tasks could .* for lost$",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_this_project(text: str, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        parse_scheduler_file(text, Configuration)
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("priorities: {0: {ordering: nope}, 6: {ordering: ideal}}")

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.affinity import CellAffinity, JobAffinity
 from domain.compaction import CompactionRule
+from domain.eviction import HOUR_S
 from domain.fleet import Cluster, MachineState, Rack, Region
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RackId, RegionId, TenantId, WorkloadId
 from domain.placement import AttemptKey, Holding
@@ -18,9 +20,10 @@ from domain.resources import TaskResources
 from domain.tenant import LOWEST_PRIORITY
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from regional_scheduler.compaction import (
-    HOUR_S,
+    MOST_KINDS,
     RunningAttempt,
     WaitingGang,
+    first_of_each_kind,
     may_be_moved,
     plan_compactions,
 )
@@ -80,6 +83,28 @@ def test_the_fewest_gpus_move_off_the_emptiest_machine() -> None:
     assert found.sentence == (
         "2 attempts of 3 GPUs go on elsewhere in r to make room for gang: 28800 GPU-seconds for 639"
     )
+
+
+def test_one_attempt_of_one_gpu_is_not_called_many() -> None:
+    inventory = RegionCapacity(region_of(2, gpus=2))
+    running = running_on(inventory, [[1], [1]])
+    (found,) = plan_compactions(inventory, [gang(1, 2)], running, RULE, NOW)
+    assert found.sentence.startswith("1 attempt of 1 GPU goes on elsewhere in r to make room for gang: ")
+
+
+def test_of_gangs_that_ask_for_the_same_the_first_is_looked_at_and_none_in_the_name_of_one_that_asks_for_more() -> None:
+    first = gang(2, 4, name="first")
+    (job,) = first.workload.specification.jobs
+    together = replace(job, affinity=JobAffinity(CellAffinity("machine")))
+    closer = Workload(WorkloadId("closer"), replace(first.workload.specification, jobs=(together,)), 0.0)
+    gangs = [first._replace(workload=closer), first, gang(2, 4, name="second"), first._replace(within_quota=False)]
+    found = first_of_each_kind(gangs)
+    assert [(one.workload.workload, one.within_quota) for one in found] == [
+        ("closer", True),
+        ("first", True),
+        ("first", False),
+    ]
+    assert len(first_of_each_kind(gang(tasks, 1) for tasks in range(1, 100))) == MOST_KINDS
 
 
 def test_a_gang_is_worth_as_long_as_it_has_waited() -> None:

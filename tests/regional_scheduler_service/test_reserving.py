@@ -11,6 +11,7 @@ from domain.fleet import MachineState
 from domain.identifiers import ClusterId, MachineId, WorkloadId
 from domain.placement import AttemptKey
 from domain.reservation import Reservation
+from services.clock import SystemClock
 from services.database import (
     gang_reservation_store,
     lease_store,
@@ -18,6 +19,7 @@ from services.database import (
 )
 from services.database.engine import Database
 from services.database.lease_store import LeaseLost
+from services.global_scheduler.declaring_lost import declare_lost
 from services.regional_scheduler.lost_regions import declare_region_lost
 from services.regional_scheduler.reserving import Reserving
 from tests.database.proxies import counting_proxy
@@ -32,6 +34,7 @@ from tests.regional_scheduler_service.reserving_world import (
     session,
     until_reserved,
 )
+from topmast.v1.global_scheduler_pb2 import DeclareLostRequest
 
 
 def test_machines_are_kept_for_a_gang_over_a_restart_until_it_starts(database_url: str) -> None:
@@ -202,6 +205,18 @@ def test_a_region_that_is_lost_keeps_nothing(database_url: str) -> None:
             await declare_region_lost(connection, EAST, "nobody serves it", 900.0)
         assert await world.kept() == {}
         assert (await world.told())[-1] == (900.0, "reservation_ended", "gang", "east", "machine_lost")
+
+    in_world(database_url, scenario)
+
+
+def test_a_region_without_a_scheduler_that_an_operator_declares_lost_keeps_nothing(database_url: str) -> None:
+    async def scenario(world: World) -> None:
+        await until_reserved(world)
+        async with world.database.transaction() as connection:
+            await connection.execute("UPDATE leases SET expires_at = clock_timestamp() WHERE name LIKE 'regional/%%'")
+            await declare_lost(connection, DeclareLostRequest(region=EAST, yes=True), SystemClock())
+        assert await world.kept() == {}
+        assert (await world.told())[-1][1:] == ("reservation_ended", "gang", "east", "machine_lost")
 
     in_world(database_url, scenario)
 

@@ -68,7 +68,11 @@ def _read(files: list[Path]) -> _Read:
     read = _Read()
     for file in files:
         text, source = read_input(file)
-        for document in load_documents(text, source, numbered_fields=NUMBERED_FIELDS):
+        documents = load_documents(text, source, numbered_fields=NUMBERED_FIELDS)
+        if not documents:
+            problem = "is empty; it must have 'regions' (a fleet) or 'tenants' at its top level"
+            raise FormatError(source, [FieldProblem("", problem)])
+        for document in documents:
             keys = document.keys() if isinstance(document, dict) else ()
             if "regions" in keys:
                 read.fleets.append((source, fleet_file_from_document(document, source)))

@@ -26,7 +26,7 @@ def upgrade(database_url: DatabaseOption = None, home: HomeOption = None, revisi
     from services.database.migrations_runner import current
     from services.database.migrations_runner import upgrade as bring_up
 
-    with reached_database(database_url, home) as url:
+    with reached_database(database_url, home, may_begin=True) as url:
         before = current(url)
         bring_up(url, revision)
         after = current(url)

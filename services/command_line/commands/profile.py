@@ -127,7 +127,8 @@ def run(
         write_profiles(out, {model or name: _measured(job, cpus_per_gpu, memory_gib_per_gpu, data, effort)})
         show_line(f"wrote the profile of {model or name} to {out}")
         return
-    from services.profiling.stored import keep_profiles, require_tables, stored_profiles
+    from services.database.migrations_runner import require_tables
+    from services.profiling.stored import keep_profiles, stored_profiles
 
     with reached_database(database_url, home) as url:
         require_tables(url)
@@ -175,7 +176,8 @@ def show_profiles(
 def import_profiles(file: FileArgument, database_url: DatabaseOption = None, home: HomeOption = None) -> None:
     """Store the profiles of a file: in place of those of the same names, for what is dispatched from now on."""
     from formats.profiles_file import read_profiles
-    from services.profiling.stored import keep_profiles, require_tables
+    from services.database.migrations_runner import require_tables
+    from services.profiling.stored import keep_profiles
 
     profiles = read_profiles(file)
     with reached_database(database_url, home) as url:
@@ -200,7 +202,8 @@ def export_profiles(
 def _stored(names: list[str] | tuple[()], database_url: str | None, home: Path | None) -> dict[str, SensitivityProfile]:
     """The stored profiles; ends the command where there is none of a name, or none at all."""
     from formats.profiles_file import unknown_model
-    from services.profiling.stored import require_tables, stored_profiles
+    from services.database.migrations_runner import require_tables
+    from services.profiling.stored import stored_profiles
 
     with reached_database(database_url, home) as url:
         require_tables(url)

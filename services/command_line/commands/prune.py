@@ -15,6 +15,7 @@ import typer
 from services.command_line.failures import reported
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import note, show_json, show_line
+from services.command_line.wording import counted
 
 if TYPE_CHECKING:
     from services.retention.archive import Archive
@@ -28,6 +29,7 @@ ArchiveOption = Annotated[
     typer.Option(
         "--archive",
         metavar="DIR",
+        file_okay=False,
         help="Write it to this folder as Parquet before. Without: it is deleted for good.",
         show_default=False,
     ),
@@ -63,6 +65,7 @@ def prune(
     """
     from services.command_line.reached_database import reached_database
     from services.configuration import load_configuration
+    from services.database.migrations_runner import require_tables
     from services.retention.age import BadAge, check_age, least_age_s, parse_age
     from services.retention.archive import Archive, ArchiveUnusable
 
@@ -79,13 +82,15 @@ def prune(
     if not (dry_run or yes):
         _ask(older_than, archive)
     with reached_database(database_url, home) as url, _logging_aside():
+        require_tables(url)
         pruned = asyncio.run(_prune(url, age_s, kept, dry_run))
     if as_json:
         show_json({"dry_run": dry_run, "rows": pruned.rows})
         return
     verb = "would go" if dry_run else "archived and deleted" if kept is not None else "deleted"
     for name, count in pruned.rows.items():
-        show_line(f"{name}: {count:,} rows {verb}")
+        if count:
+            show_line(f"{name}: {counted(count, 'row')} {verb}")
     if not pruned.total:
         show_line(f"nothing is older than {older_than}")
 

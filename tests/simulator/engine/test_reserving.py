@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.fleet import Fleet
-from formats.scheduler_file import ReservationsSection
+from domain.identifiers import ANY_GPU_MODEL, TenantId
+from domain.resources import Quota
+from domain.tenant import Tenant
+from formats.scheduler_file import ReservationLimitsSection, ReservationsSection
+from regional_scheduler.reservations import MOST_GANGS
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.registry import policies
 from tests.simulator.engine.checked_run import CheckedRun, checked_run, machine, region, row
@@ -16,6 +20,8 @@ from tests.simulator.engine.checked_run import CheckedRun, checked_run, machine,
 TWO_MACHINES = Fleet((region("east", [machine("e0", 2), machine("e1", 2)]),))
 FREE = CostSettings(container_start_s=0.0, checkpoint_save_s=0.0, restore_s=0.0)
 KEPT = ReservationsSection(enabled=True, after_s=100.0, least_gpus=4, start_up_s=0.0, look_every_s=50.0)
+
+ALL = Quota.of({ANY_GPU_MODEL: 1_000})
 
 
 def run_of(section: ReservationsSection, *, short_s: float = 800.0) -> CheckedRun:
@@ -57,6 +63,29 @@ def test_what_would_end_too_late_waits() -> None:
     starts = run_of(KEPT, short_s=950.0).starts()
     assert starts["g"] == 2_000.0
     assert starts["short"] == 3_000.0
+
+
+def test_gangs_of_a_priority_that_gets_none_take_nobodys_turn() -> None:
+    """More of them than are looked at stand before the gang that may have one."""
+    many = MOST_GANGS + 1
+    refused, allowed = Tenant(TenantId("refused"), 1, ALL), Tenant(TenantId("allowed"), 2, ALL)
+    rows = [replace(row("a", 0.0, 1_000.0), gpus=2, tenant=refused.tenant)]
+    rows += [replace(row(f"r{number:03}", 10.0, 100.0), gpus=4, tenant=refused.tenant) for number in range(many)]
+    rows += [
+        replace(row("g", 10.0, 100.0), gpus=4, tenant=allowed.tenant),
+        replace(row("news", 200.0, 10.0), tenant=allowed.tenant),
+    ]
+    section = KEPT.model_copy(update={"priorities": {1: ReservationLimitsSection(at_most=0)}})
+    run = checked_run(
+        policies()["mast"],
+        rows,
+        TWO_MACHINES,
+        (refused, allowed),
+        settings=SimulationSettings(costs=FREE, reservations=section),
+        check_every_events=1_000,
+    )
+    reserved = [(record["t"], record["workload"]) for record in run.log if record["event"] == "reserved"]
+    assert reserved[0] == (240.0, "g"), "while a runs, and none of the others has started"
 
 
 @settings(max_examples=60)
