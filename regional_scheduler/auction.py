@@ -131,6 +131,8 @@ class RoundOutcome:
     capacity is released."""
     tenants_apart: bool = False
     """Whether that holds for workloads of the same tenant only."""
+    runs_alone: bool = True
+    """Whether a long run of alike lots may be put up alone, without guesses: every region said which lots are alike."""
 
     def next_window(self, settings: AuctionSettings) -> int:
         """How many lots the next round should put up: as many as the guesses have lately been good for.
@@ -188,7 +190,9 @@ def close_round(
         upcoming = upcoming[: max(0, _reach(len(verdicts), went_through=not undecided) - len(undecided))]
     winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
     following = (*undecided, *upcoming)
-    if leading_run(following) >= LONG_RUN:
+    # Where a region tells all lots apart, a run is decided as far as guesses go, like any other window.
+    runs_alone = all(response.alike for response in answered.values())
+    if runs_alone and leading_run(following) >= LONG_RUN:
         # They are put up alone, and all decided at once.
         expected: Sequence[RegionId | None] = (None,) * len(following)
     else:
@@ -207,6 +211,7 @@ def close_round(
         guessed=guessed,
         hopeless=() if absent else tuple(_hopeless(decided)),
         tenants_apart=any(response.tenants_apart for response in answered.values()),
+        runs_alone=runs_alone,
     )
 
 

@@ -211,14 +211,15 @@ def auction_in_rounds(
                 participants=plan.regions,
                 upcoming=queue[decided : decided + window + 1],
                 hints=outcome.hints() if outcome is not None else {},
+                runs_alone=outcome is None or outcome.runs_alone,
             )
             if mislead is not None:
                 opened = replace(opened, lots=tuple(mislead(lot) for lot in opened.lots))
             outcome = _hold(opened, bidders, absence(opened.number) if absence is not None else frozenset(), now)
             decided += len(outcome.verdicts)
-            _carry_out(world, bidders, outcome, now)
             if watch is not None:
                 watch(world, outcome, now)
+            _carry_out(world, bidders, outcome, now)
 
     return world.run(auction_pass)
 

@@ -38,6 +38,7 @@ from tests.regional_scheduler.auction_worlds import (
     WorldPlan,
     auction_in_rounds,
     auction_one_at_a_time,
+    lots_won,
     random_world,
 )
 from tests.regional_scheduler.test_auction_rounds import assert_same, mislead, sometimes_absent
@@ -90,7 +91,6 @@ def test_never_lets_likeness_change_what_is_decided(seed: int, window: int) -> N
     assert_same(history, auction_one_at_a_time(world, history.absences), told)
 
 
-def _open(lots: tuple[Lot, ...], regions: tuple[RegionId, ...]) -> Round:
 def of_several_jobs(seed: int) -> WorldPlan:
     """The same of workloads of several jobs alone, where the world has any."""
     plan = random_world(seed)
@@ -130,6 +130,7 @@ def test_never_gives_up_a_kind_whose_jobs_fail_only_together() -> None:
         auction_in_rounds(of_several_jobs(seed), 64, watch=partial(none_fails_only_together, told))
 
 
+def _open(lots: tuple[Lot, ...], regions: tuple[RegionId, ...]) -> Round:
     return open_round(
         number=1,
         scan_pass=1,
@@ -173,3 +174,58 @@ def test_a_long_run_is_decided_in_one_round_and_without_guesses() -> None:
         assert evicting or len(outcome.verdicts) == run
         several += len({one.winner for one in outcome.verdicts if isinstance(one, Won)}) > 1
     assert several > 3
+
+
+@pytest.mark.parametrize(("reason", "says"), [(Reason.NO_ROOM, True), (Reason.NO_ROOM_TOGETHER, False)])
+def test_what_failed_only_together_says_nothing_of_worse_standings(reason: Reason, *, says: bool) -> None:
+    """With more victims to choose from, each of the jobs may take another place."""
+    _, (one, *_), _ = _run_of(1, 0)
+    first, better, worse = (
+        one._replace(
+            workload=replace(one.workload, workload=WorkloadId(name)),
+            position=one.position._replace(workload=WorkloadId(name), standing=Standing(priority, 0)),
+        )
+        for priority, name in ((0, "first"), (1, "better"), (3, "worse"))
+    )
+    bid = Bid(Score(reclaim_class=2), PlanSummary((), 1, 1))
+    refusal = NoPlan(Diagnosis(reason), "no room", assumes_wins=True)
+    # It has assumed to win the second one, and has not: the last one it would answer as it did the first.
+    response = RegionResponse(
+        1, RegionId("east"), 300.0, (refusal, bid, bid), (WorkloadId("better"),), 0, 0.0, alike=(0, 0, 0)
+    )
+    answers = ConditionalAnswers(response, (first, better, worse))
+    assert answers.to(0) == refusal
+    assert answers.to(2) == (refusal if says else None)
+
+
+def test_a_long_run_is_decided_by_guesses_where_a_region_tells_all_lots_apart() -> None:
+    """As one does that has virtual clusters, or keeps machines for gangs: else every round would decide next to nothing."""
+    rounds = won = 0
+    for seed in range(12):
+        world, lots, plan = _run_of(4 * LONG_RUN, seed)
+        outcome: RoundOutcome | None = None
+        run, decided = leading_run(lots), 0
+        bidders = [
+            RegionBidder(region, world.inventories[name], world.catalog) for name, region in world.regions.items()
+        ]
+        while decided < run:
+            opened = open_round(
+                number=rounds + 1,
+                scan_pass=1,
+                now=300.0,
+                settings=AuctionSettings(window=64),
+                participants=plan.regions,
+                upcoming=lots[decided:run],
+                hints={} if outcome is None else outcome.hints(),
+                runs_alone=outcome is None or outcome.runs_alone,
+            )
+            apart, *others = [bidder.answer(opened, 300.0) for bidder in bidders]
+            closed = close_round(opened, [replace(apart, alike=()), *others], 300.0)
+            assert isinstance(closed, RoundOutcome)
+            outcome = closed
+            assert not outcome.runs_alone
+            for bidder in bidders:
+                won += len(bidder.confirm(lots_won(outcome, bidder.region), 300.0))
+            decided += len(outcome.verdicts)
+            rounds += 1
+    assert won > 3 * rounds, (won, rounds)
