@@ -129,6 +129,7 @@ def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], lar
             participants=tuple(bidders),
             upcoming=queue[decided : decided + window + 1],
             hints=outcome.hints() if isinstance(outcome, RoundOutcome) else {},
+            runs_alone=outcome.runs_alone if isinstance(outcome, RoundOutcome) else True,
         )
         started_s = time.process_time()
         responses = [bidder.answer(opened, NOW_S) for bidder in bidders.values()]

@@ -28,6 +28,7 @@ from regional_scheduler.alike_lots import LONG_RUN, leading_run
 from regional_scheduler.conditional_answers import ConditionalAnswers
 from regional_scheduler.refusals.kinds import WorkloadKind
 from regional_scheduler.rounds import (
+    REFUSED_AS_ONE,
     Abandoned,
     Answer,
     AuctionSettings,
@@ -42,8 +43,6 @@ from regional_scheduler.winner_prediction import expected_winners
 
 FEWEST_LOTS = 4
 """A round puts up so many lots at least, however badly guesses have gone (unless the settings say fewer)."""
-_OF_ONE_WORKLOAD = (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS)
-"""Refusals that say nothing of others that ask for the same."""
 
 
 class WinReason(StrEnum):
@@ -96,6 +95,8 @@ class AwaitingData:
 
 
 Verdict = Won | Waiting | AwaitingData
+_Decided: TypeAlias = tuple[Verdict, Mapping[RegionId, Answer]]
+"""What becomes of a lot, and the answers that decide it: what each region would say with what it has won before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class RoundOutcome:
     capacity is released."""
     tenants_apart: bool = False
     """Whether that holds for workloads of the same tenant only."""
+    runs_alone: bool = True
+    """Whether a long run of alike lots may be put up alone, without guesses: every region said which lots are alike."""
 
     def next_window(self, settings: AuctionSettings) -> int:
         """How many lots the next round should put up: as many as the guesses have lately been good for.
@@ -179,14 +182,17 @@ def close_round(
     absent = tuple(region for region in auction_round.participants if region not in answered)
     if absent and now < auction_round.deadline_s:
         return NotYet(absent, auction_round.deadline_s)
-    verdicts = _decide_prefix(auction_round.lots, answered, absent, holders)
+    decided = _decide_prefix(auction_round.lots, answered, absent, holders)
+    verdicts = tuple([verdict for verdict, _ in decided])
     undecided = auction_round.lots[len(verdicts) :]
     guessed = any(lot.expected_winner is not None for lot in auction_round.lots)
     if guessed:
         upcoming = upcoming[: max(0, _reach(len(verdicts), went_through=not undecided) - len(undecided))]
     winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
     following = (*undecided, *upcoming)
-    if leading_run(following) >= LONG_RUN:
+    # Where a region tells all lots apart, a run is decided as far as guesses go, like any other window.
+    runs_alone = all(response.alike for response in answered.values())
+    if runs_alone and leading_run(following) >= LONG_RUN:
         # They are put up alone, and all decided at once.
         expected: Sequence[RegionId | None] = (None,) * len(following)
     else:
@@ -203,20 +209,21 @@ def close_round(
         exhausted=auction_round.reaches_end and not undecided,
         absent=absent,
         guessed=guessed,
-        hopeless=() if absent else tuple(_hopeless(verdicts, answered)),
+        hopeless=() if absent else tuple(_hopeless(decided)),
         tenants_apart=any(response.tenants_apart for response in answered.values()),
+        runs_alone=runs_alone,
     )
 
 
-def _hopeless(verdicts: Sequence[Verdict], answered: Mapping[RegionId, RegionResponse]) -> Iterator[WorkloadId]:
+def _hopeless(decided: Sequence[_Decided]) -> Iterator[WorkloadId]:
     """Whose refusals hold for all that ask for the same: of each region as it is, with what it has won in the round.
 
     Jobs that fail only together may fit where there is less: see `depends_on_wins`. What is kept for others is open to whoever
-    says that it ends in time, and to whom it is kept for.
+    says that it ends in time, and to whom it is kept for. What counts is what a region would answer with what it has won: to a lot
+    that it had answered with other wins placed, that may be another thing than its response says of it.
     """
-    for index, verdict in enumerate(verdicts):
-        answers = [response.answers[index] for response in answered.values()]
-        alone = any(isinstance(answer, NoPlan) and answer.reason in _OF_ONE_WORKLOAD for answer in answers)
+    for verdict, answers in decided:
+        alone = any(isinstance(answer, NoPlan) and answer.reason in REFUSED_AS_ONE for answer in answers.values())
         if answers and not isinstance(verdict, Won) and not alone:
             yield verdict.lot.workload.workload
 
@@ -250,10 +257,10 @@ def _decide_prefix(
     answered: Mapping[RegionId, RegionResponse],
     absent: tuple[RegionId, ...],
     holders: Holders | None,
-) -> tuple[Verdict, ...]:
+) -> tuple[_Decided, ...]:
     """Verdicts in queue order, up to the first lot of which some region's response does not say what it would answer now."""
     said = {region: ConditionalAnswers(response, lots) for region, response in answered.items()}
-    verdicts: list[Verdict] = []
+    decided: list[_Decided] = []
     for position, lot in enumerate(lots):
         answers = {region: answer for region, one in said.items() if (answer := one.to(position)) is not None}
         # A region that has won otherwise than it had assumed would plan this lot on another capacity: what depends on that says
@@ -261,10 +268,10 @@ def _decide_prefix(
         if len(answers) < len(said):
             break
         verdict = decide_lot(lot, answers, absent, holders)
-        verdicts.append(verdict)
+        decided.append((verdict, answers))
         if isinstance(verdict, Won):
             said[verdict.winner].win(position, answers[verdict.winner])
-    return tuple(verdicts)
+    return tuple(decided)
 
 
 def bid_rank(score: Score, region: RegionId) -> tuple[Score, RegionId]:

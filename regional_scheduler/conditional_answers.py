@@ -7,15 +7,15 @@ alike lots a region has won, only how many.
 
 Invariant (I11): `to` gives what the region would answer if it were asked with exactly those lots placed that it has won, or
 nothing. Two lots that are alike differ in their standing only. That decides whom they may evict: so what evicts nobody is the
-same for both, and where the better one finds nothing, neither does the worse one; else only equal standings will do. The
-lots of a window are in queue order, so what was won in it is nobody's victim there, whatever its standing.
+same for both, and where the better one finds nothing, neither does the worse one (unless its jobs fail only together: with
+more victims to choose from, each may take another place); else only equal standings will do. The lots of a window are in queue order, so what was won in it is nobody's victim there, whatever its standing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regional_scheduler.rounds import Answer, Bid, Lot, NoPlan, RegionResponse, depends_on_wins
+from regional_scheduler.rounds import REFUSED_AS_ONE, Answer, Bid, Lot, NoPlan, RegionResponse, depends_on_wins
 
 
 class ConditionalAnswers:
@@ -66,7 +66,7 @@ class ConditionalAnswers:
             case Bid():
                 return standing == other or _evicts_nobody(answer)
             case NoPlan():
-                return other <= standing
+                return standing == other or (other < standing and answer.reason not in REFUSED_AS_ONE)
             case _:
                 return True
 

@@ -22,6 +22,7 @@ def open_round(
     upcoming: Sequence[Lot],
     hints: Mapping[WorkloadId, RegionId],
     hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]] = MappingProxyType({}),
+    runs_alone: bool = True,
 ) -> Round:
     """The round over the head of the queue.
 
@@ -32,12 +33,13 @@ def open_round(
     (`hints_of_kinds`): where regions look alike, a lot without a guess ends what the round can decide.
 
     A long run of lots that are alike is put up alone, and without guesses: then each region says what it would answer after
-    any number of wins, and all lots are decided (`conditional_answers`).
+    any number of wins, and all lots are decided (`conditional_answers`). Not unless `runs_alone`: a region that tells all lots
+    apart says it only of those wins that it assumes.
     """
     invited = tuple(sorted(set(participants)))
     window = upcoming[: settings.window]
     run = leading_run(window)
-    if run >= LONG_RUN:
+    if runs_alone and run >= LONG_RUN:
         lots = tuple(lot._replace(expected_winner=None) for lot in window[:run])
     else:
         lots = _with_guesses(window, invited, hints, hints_of_kinds)

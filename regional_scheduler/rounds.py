@@ -127,6 +127,9 @@ class Bid:
 
 Answer = Abandoned | NoPlan | Bid
 
+REFUSED_AS_ONE = (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS)
+"""Refusals that say nothing of others that ask for the same, nor of the same workload where less is free."""
+
 
 def depends_on_wins(answer: Answer) -> bool:
     """True when the answer could be another one if the region had won other lots of the window before."""
@@ -137,7 +140,7 @@ def depends_on_wins(answer: Answer) -> bool:
             # Wins only take capacity. So where a job found no room without any, it finds none with some. Jobs that
             # find no room together may do so because each takes the best place for itself: less may then be more. And
             # what is kept for a gang is open to others as soon as that has won.
-            return answer.assumes_wins or answer.reason in (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS)
+            return answer.assumes_wins or answer.reason in REFUSED_AS_ONE
         case Bid():
             return True
 

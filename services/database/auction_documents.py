@@ -142,6 +142,7 @@ def outcome_document(outcome: RoundOutcome, next_window: int) -> Document:
         "hints": dict(sorted(outcome.hints().items())),
         "hints_of_kinds": dict(sorted(outcome.hints_of_kinds().items())),
         "next_window": next_window,
+        "runs_alone": outcome.runs_alone,
         "cursor": None if outcome.cursor is None else list(outcome.cursor.sort_key),
         "exhausted": outcome.exhausted,
         "absent": list(outcome.absent),

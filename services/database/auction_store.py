@@ -70,6 +70,8 @@ class AuctionProgress:
     hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]]
     next_window: int | None
     """How many lots the last outcome advises to put up next; None when it says nothing of it."""
+    runs_alone: bool = True
+    """Whether a long run of alike lots is put up alone: see `RoundOutcome.runs_alone`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ async def load_progress(connection: AnyConnection) -> AuctionProgress:
             for kind, regions in outcome.get("hints_of_kinds", {}).items()
         },
         next_window=outcome.get("next_window"),  # outcomes of before it was stored have none
+        runs_alone=outcome.get("runs_alone", True),
     )
 
 
@@ -196,6 +199,7 @@ def progress_after(outcome: RoundOutcome, newest_scan_pass: int | None, next_win
         hints=outcome.hints(),
         hints_of_kinds=outcome.hints_of_kinds(),
         next_window=next_window,
+        runs_alone=outcome.runs_alone,
     )
 
 

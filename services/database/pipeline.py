@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar, overload
 
 import psycopg
-from psycopg.errors import PipelineAborted
+from psycopg.errors import PipelineAborted, ProgrammingError
 
 from services.database.connection import AnyConnection
 
@@ -132,6 +132,15 @@ async def together(connection: AnyConnection, *work: Coroutine[Any, Any, object]
     outcomes = await gathering
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if failures:
-        # After an error the server passes over what was sent behind it, which fails with that alone.
-        raise next((failure for failure in failures if not isinstance(failure, PipelineAborted)), failures[0])
+        raise next((failure for failure in failures if not _follows(failure)), failures[0])
     return tuple(outcomes)
+
+
+def _follows(failure: BaseException) -> bool:
+    """Whether it only says that something else has failed before.
+
+    After an error the server passes over what was sent behind it, which fails with that alone. Of a connection that is lost hears who
+    reads from it at that moment: the others, whose answers never came, find no result.
+    """
+    no_result = isinstance(failure, ProgrammingError) and failure.sqlstate is None
+    return no_result or isinstance(failure, PipelineAborted)

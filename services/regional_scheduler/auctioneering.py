@@ -356,6 +356,7 @@ class Auctioneer:
             # Guesses stay good ones when the order has changed; they never change what is decided.
             hints=progress.hints,
             hints_of_kinds=progress.hints_of_kinds,
+            runs_alone=progress.runs_alone,
         )
         await self._insert(connection, progress, opened)
         if step.walk != walk:

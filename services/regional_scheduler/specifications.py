@@ -45,21 +45,22 @@ class SpecificationCache:
 
     async def workloads(self, connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, Workload]:
         """All of these, as they are to be placed; raises LookupError when the database has no such workload."""
-        missing = [name for name in names if name not in self._workloads]
+        # What is remembered now may be forgotten while the database is asked for the rest: others ask for workloads meanwhile.
+        remembered = {name: self._workloads[name] for name in names if name in self._workloads}
+        missing = [name for name in names if name not in remembered]
         if missing:
             columns = (WORKLOADS.c.workload, WORKLOADS.c.specification, WORKLOADS.c.submitted_s)
             cursor = await execute(connection, select(*columns).where(any_of(WORKLOADS.c.workload, missing)))
             for workload, specification, submitted_s in await cursor.fetchall():
                 message = workload_pb2.WorkloadSpecification.FromString(bytes(specification))
                 name = WorkloadId(workload)
-                self._workloads[name] = Workload(name, specification_from_proto(message), submitted_s)
+                remembered[name] = Workload(name, specification_from_proto(message), submitted_s)
         found: dict[WorkloadId, Workload] = {}
         for name in names:
-            remembered = self._workloads.get(name)
-            if remembered is None:
+            if name not in remembered:
                 raise LookupError(f"the database has no workload {name}")
+            found[name] = self._workloads[name] = remembered[name]
             self._workloads.move_to_end(name)
-            found[name] = remembered
         while len(self._workloads) > self._capacity:
             self._workloads.popitem(last=False)
         await self._consolidate(connection, found)

@@ -10,6 +10,7 @@ import pytest
 
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost, assert_held
 from services.database.pipeline import together
 
@@ -158,3 +159,44 @@ def test_a_cancelled_transaction_leaves_nothing_behind(database_url: str) -> Non
                 assert await _count(connection) == 0
 
     asyncio.run(scenario())
+
+
+def test_whoever_waits_for_an_answer_that_is_lost_with_its_connection_is_told_so(database_url: str) -> None:
+    """Also when another one has heard it first: what is unavailable is tried again, what is refused is not."""
+
+    async def scenario() -> None:
+        lost = asyncio.Event()
+
+        async def waits(connection: AnyConnection) -> object:
+            cursor = await connection.execute("SELECT pg_sleep(60)")
+            await lost.wait()
+            return await cursor.fetchone()
+
+        async def hears_it(connection: AnyConnection) -> object:
+            try:
+                return await (await connection.execute("SELECT 1")).fetchone()
+            finally:
+                lost.set()
+
+        async def transaction(database: Database) -> None:
+            async with database.transaction(pipelined=True) as connection:
+                ending = _end_when_asleep(database, connection.info.backend_pid)
+                await asyncio.gather(together(connection, waits(connection), hears_it(connection)), ending)
+
+        async with Database(database_url) as database:
+            with pytest.raises(DatabaseUnavailable):
+                await transaction(database)
+
+    asyncio.run(scenario())
+
+
+async def _end_when_asleep(database: Database, server_process: int) -> None:
+    """Ends a connection as soon as the server has begun with what it is to wait for."""
+    ended = None
+    while ended is None:
+        async with database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'",
+                (server_process,),
+            )
+            ended = await cursor.fetchone()

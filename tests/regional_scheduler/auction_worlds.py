@@ -182,10 +182,16 @@ Absence = Callable[[int], frozenset[RegionId]]
 """By number of the round: the participants that do not answer it."""
 Mislead = Callable[[Lot], Lot]
 """Puts another hint on a lot."""
+Watch = Callable[[AuctionWorld, RoundOutcome, float], None]
+"""Looks at what a round has come to, before that is carried out."""
 
 
 def auction_in_rounds(
-    plan: WorldPlan, window: int, absence: Absence | None = None, mislead: Mislead | None = None
+    plan: WorldPlan,
+    window: int,
+    absence: Absence | None = None,
+    mislead: Mislead | None = None,
+    watch: Watch | None = None,
 ) -> History:
     """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted."""
     world = AuctionWorld(plan)
@@ -205,11 +211,14 @@ def auction_in_rounds(
                 participants=plan.regions,
                 upcoming=queue[decided : decided + window + 1],
                 hints=outcome.hints() if outcome is not None else {},
+                runs_alone=outcome is None or outcome.runs_alone,
             )
             if mislead is not None:
                 opened = replace(opened, lots=tuple(mislead(lot) for lot in opened.lots))
             outcome = _hold(opened, bidders, absence(opened.number) if absence is not None else frozenset(), now)
             decided += len(outcome.verdicts)
+            if watch is not None:
+                watch(world, outcome, now)
             _carry_out(world, bidders, outcome, now)
 
     return world.run(auction_pass)

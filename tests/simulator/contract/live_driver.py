@@ -377,6 +377,7 @@ def auction_in_rounds(
             participants=tuple(bidders),
             upcoming=lots[decided : decided + reach + 1],
             hints={} if outcome is None else outcome.hints(),
+            runs_alone=outcome is None or outcome.runs_alone,
         )
         behind = () if opened.reaches_end else lots[decided + len(opened.lots) :][: configured.window]
         closed = close_round(opened, [bidder.answer(opened, now) for bidder in bidders.values()], now, behind)
