@@ -23,7 +23,7 @@ from benchmarks.service_world import many_machines, many_tenants
 from domain.identifiers import JobName, TenantId
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
-from services.configuration import AuctionConfiguration, Configuration
+from services.configuration import AuctionConfiguration, Configuration, LeaseConfiguration
 from services.database.embedded import start_embedded, stop_embedded
 from services.database.migrations_runner import upgrade
 from services.runtime.in_process import run_in_process
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=20_000)
     parser.add_argument("--regions", type=int, default=20)
     parser.add_argument("--clusters", type=int, default=3, help="of each region")
-    parser.add_argument("--machines", type=int, default=20, help="of each cluster, of 8 GPUs")
+    parser.add_argument("--machines", type=int, default=60, help="of each cluster, of 8 GPUs")
     parser.add_argument("--tenants", type=int, default=100)
     parser.add_argument("--delay-ms", type=float, default=70.0, help="of a round trip from any tier to the database")
     parser.add_argument("--window", type=int, default=512, help="lots per auction round")
@@ -72,7 +72,9 @@ async def measure(url: str, home: Path, arguments: argparse.Namespace) -> None:
     fleet = many_machines(arguments.regions, arguments.clusters, arguments.machines)
     tenants = many_tenants(arguments.tenants, gpus_each=96)
     configuration = Configuration(
-        auction=AuctionConfiguration(window=arguments.window, answer_timeout_real_s=10.0),
+        auction=AuctionConfiguration(window=arguments.window, answer_timeout_real_s=30.0),
+        # Twenty regions plan in one process: what renews their leases has to wait for the interpreter.
+        lease=LeaseConfiguration(duration_real_s=60.0, silence_real_s=60.0, lost_grace_real_s=60.0),
     )
     rng = random.Random(arguments.seed)
     checker = LogChecker(fleet, tenants)
