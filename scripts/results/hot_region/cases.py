@@ -36,6 +36,9 @@ WAYS: Mapping[str, Way] = MappingProxyType(
         "mast as published": Way("mast", AS_PUBLISHED),
         "mast, least work destroyed": Way("mast"),
         "mast, compaction too": Way("mast", ("compaction.enabled=true",)),
+        "mast, reservations too": Way("mast", ("reservations.enabled=true",)),
+        "mast, compaction and reservations": Way("mast", ("compaction.enabled=true", "reservations.enabled=true")),
+        "joint windows, as published": Way("ideal", AS_PUBLISHED),
         "federated, exact load": Way("federated", AS_PUBLISHED),
         "federated, load of five minutes": Way("federated_stale", AS_PUBLISHED),
     }
