@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
@@ -18,6 +19,7 @@ from domain.plan import Plan
 from regional_scheduler.rounds import Lot
 from services.configuration import Configuration, LeaseConfiguration
 from services.database import attempt_store, lease_store, reclassification_store, reservation_store
+from services.database.attempt_store import StoredAttempt
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
@@ -213,22 +215,23 @@ class RegionSession:
         self.inbox.look_at_attempts = False
         region, cancellation = self.memory.region.region, Eviction(EvictionCause.CANCELLED)
         async with self._database.transaction(pipelined=True) as connection:
-            _, cancelled, standings, departing, reserved = await together(
+            # Places before attempts: of which none is kept any more, that one has begun, and stands among these.
+            _, reserved, cancelled, standings, departing = await together(
                 connection,
                 lease_store.assert_held(connection, self._lease),
+                reservation_store.in_region(connection, region),
                 attempt_store.cancellations_requested(connection, region),
                 reclassification_store.standings(connection, region),
                 reservation_store.of_departing(connection, region),
-                reservation_store.in_region(connection, region),
             )
             leaving = await self._eviction_writer.write(connection, cancelled, cancellation)
             departures = [(place.key.predecessor, migration_to(place)) for place in departing]
             for key, migration in departures:
                 await self._eviction_writer.write(connection, [key], migration)
-            arrived = [key for key in standings if self.memory.live.get(key) is None]
-            stored = await attempt_store.load_live(connection, region) if arrived else []
-            rule, now = self.memory.inventory.rule, self._clock.now()
-            preempted_s = await preemptions(connection, rule, [str(key.workload) for key in arrived], now)
+        arrived: list[StoredAttempt] = []
+        preempted_s: Mapping[str, tuple[float, ...]] = {}
+        if any(self.memory.live.get(key) is None for key in standings):
+            arrived, preempted_s = await self._load_arrived()
         for key, (standing, within_quota) in standings.items():
             attempt = self.memory.live.get(key)
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
@@ -238,7 +241,15 @@ class RegionSession:
         for key, migration in departures:
             if key not in leaving:
                 self._eviction_writer.begin([key], migration)
-        self._arrivals.compare(stored, reserved, preempted_s)
+        self._arrivals.compare(arrived, reserved, preempted_s)
+
+    async def _load_arrived(self) -> tuple[list[StoredAttempt], Mapping[str, tuple[float, ...]]]:
+        """The region's attempts that memory does not have, and what `preemptions` says of them. Large results cannot be pipelined."""
+        async with fenced_transaction(self._database, self._lease) as connection:
+            stored = await attempt_store.load_live(connection, self.memory.region.region)
+            arrived = [attempt for attempt in stored if self.memory.live.get(attempt.key) is None]
+            names = [str(attempt.key.workload) for attempt in arrived]
+            return arrived, await preemptions(connection, self.memory.inventory.rule, names, self._clock.now())
 
     async def _look_at_time(self) -> None:
         """When time alone has made attempts evictable, the queue is ranked and auctioned again."""
