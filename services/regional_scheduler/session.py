@@ -215,7 +215,7 @@ class RegionSession:
         self.inbox.look_at_attempts = False
         region, cancellation = self.memory.region.region, Eviction(EvictionCause.CANCELLED)
         async with self._database.transaction(pipelined=True) as connection:
-            # Places before attempts: of which none is kept any more, that one has begun, and stands among these.
+            # Places are read before attempts: a place that is gone because its attempt has begun is then found with these.
             _, reserved, cancelled, standings, departing = await together(
                 connection,
                 lease_store.assert_held(connection, self._lease),
