@@ -6,7 +6,7 @@ FROM python:3.11-slim-bookworm
 WORKDIR /usr/src/topmast
 COPY . .
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    python -m pip install --no-cache-dir --constraint constraints.txt . \
+    python -m pip install --no-cache-dir --constraint constraints.txt '.[server]' \
     && rm -rf build *.egg-info
 
 RUN useradd --system --no-create-home --home-dir /var/lib/topmast topmast \
@@ -18,7 +18,7 @@ ENV TOPMAST_HOME=/var/lib/topmast \
 WORKDIR /var/lib/topmast
 # What decides is compiled once, here, so that no region compiles while it should answer. (On a machine with another
 # processor it is compiled there, at the first decision.)
-RUN python -m services.runtime.kernels
+RUN python -m topmast_server services.runtime.kernels
 VOLUME /var/lib/topmast
 EXPOSE 7460
 

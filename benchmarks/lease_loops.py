@@ -38,7 +38,8 @@ from services.database.workload_store import NewWorkload
 from services.log_output import configure_logging
 from services.runtime.collection import short_collections
 from services.runtime.executor_kind import ExecutorKind
-from services.runtime.tier_process import TierKind, TierRequest, run_tier
+from services.runtime.tier_place import TierKind
+from services.runtime.tier_process import TierRequest, run_tier
 from services.tiers.loop_watchdog import Block, WatchedEventLoop, watched_loop
 from services.wire.fleets import fleet_to_proto
 from services.wire.workloads import specification_to_proto

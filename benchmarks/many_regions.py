@@ -1,8 +1,9 @@
 """Regions of three clusters each, far from their database: ``python -m benchmarks.many_regions``.
 
-All tiers (17 with four regions) run in one process, with emulated execution on real time and a round trip of 70 ms to PostgreSQL. So many workloads of many
-shapes and priorities are submitted, run, and evict each other; at the end the invariants are recomputed from the whole event log. It fails
-when one is broken. One process does here what many machines do for a fleet: the rate is what it can plan in twenty regions.
+All tiers (17 with four regions) run in one process, with emulated execution on real time and a round trip of 70 ms to PostgreSQL and between
+any two. So many workloads of six shapes, at priorities 0 to 5, are submitted as fast as it goes, and run: the better ones start first, so that
+few or none are evicted. At the end the invariants are recomputed from the whole event log. It fails when one is broken. One process does here what
+many machines do for a fleet: the rate is what it can plan in all regions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.delayed_network import DelayedNetwork
+from benchmarks.far_tiers import move_tiers_apart
 from benchmarks.measurement import report
 from benchmarks.service_world import many_machines, many_tenants
 from domain.identifiers import JobName, TenantId
@@ -46,7 +48,12 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=3, help="of each region")
     parser.add_argument("--machines", type=int, default=20, help="of each cluster, of 8 GPUs")
     parser.add_argument("--tenants", type=int, default=100)
-    parser.add_argument("--delay-ms", type=float, default=70.0, help="of a round trip from any tier to the database")
+    parser.add_argument(
+        "--delay-ms",
+        type=float,
+        default=70.0,
+        help="of a round trip from any tier to the database, and between any two",
+    )
     parser.add_argument("--window", type=int, default=512, help="lots per auction round")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience-s", type=float, default=1_800.0, help="until all have ended")
@@ -62,12 +69,14 @@ def main() -> None:
                 port = network.way_to({"database": socket})["database"]
                 server = f"{parameters['user']}@127.0.0.1:{port}/{parameters['dbname']}"
                 far_url = f"postgresql://{server}?sslmode=disable&gssencmode=disable"
-                asyncio.run(measure(far_url, home, arguments))
+                asyncio.run(measure(near_url, far_url, network, home, arguments))
         finally:
             stop_embedded(home)
 
 
-async def measure(url: str, home: Path, arguments: argparse.Namespace) -> None:
+async def measure(
+    near_url: str, far_url: str, network: DelayedNetwork, home: Path, arguments: argparse.Namespace
+) -> None:
     """Submits, waits until all have ended, and validates the log."""
     fleet = many_machines(arguments.regions, arguments.clusters, arguments.machines)
     tenants = many_tenants(arguments.tenants, gpus_each=96)
@@ -78,7 +87,8 @@ async def measure(url: str, home: Path, arguments: argparse.Namespace) -> None:
     )
     rng = random.Random(arguments.seed)
     checker = LogChecker(fleet, tenants)
-    async with run_in_process(url, fleet, tenants, home, configuration=configuration) as service:
+    async with run_in_process(far_url, fleet, tenants, home, configuration=configuration) as service:
+        await move_tiers_apart(near_url, network)
         began = time.monotonic()
         async with AsyncClient(service.address) as client:
             submitting = asyncio.ensure_future(_submit(client, arguments, rng))

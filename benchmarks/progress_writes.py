@@ -45,6 +45,7 @@ from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.report_taker import ReportTaker
+from services.regional_scheduler.time_limits import RunningLimits
 from services.wire.workloads import specification_to_proto
 from topmast.v1 import cluster_manager_pb2
 
@@ -133,7 +134,8 @@ async def _progress(
     due, clock = DueAttempts(), ManualClock(_STARTED_S)
     sender = OrderSender(memory.region, memory.live, due, _no_address, _no_inbox, lease.token)
     reports = ReportTaker(memory.live, due, sender, AbsentClusters(memory, 0.0), clock)
-    recorder = AttemptRecorder(database, lease, memory, due, reports, sender, Arrivals(memory, due), clock)
+    arrivals, limits = Arrivals(memory, due), RunningLimits()
+    recorder = AttemptRecorder(database, lease, memory, due, reports, sender, arrivals, limits, clock)
     by_cluster = {
         cluster.cluster: [attempt.key for attempt in attempts if attempt.placements[0].cluster == cluster.cluster]
         for cluster in region.clusters

@@ -142,7 +142,7 @@ async def running_scheduler(home: Path) -> AsyncIterator[str]:
     """The address of a global scheduler with a fleet and tenants."""
     url = EmbeddedLayout.of(home).url("postgres")
     async with Database(url) as database:
-        tier = GlobalSchedulerTier(database, SystemClock(), Configuration())
+        tier = GlobalSchedulerTier(database, SystemClock(), Configuration(), home=home)
         forget_for_collection()
         address = f"127.0.0.1:{await tier.start('127.0.0.1:0')}"
         running = asyncio.create_task(tier.run(address, "benchmark"))

@@ -2,7 +2,8 @@
 
 A whole service (`topmast up`: Ray actors, embedded PostgreSQL) with emulated execution on real time. A backlog is
 submitted in batches; then starts and ends are counted in the event log, second by second. The fleet turns over faster
-than the budget asks, so that the scheduler is what limits. With `--delay-ms` the database is far away from all tiers.
+than the budget asks, so that the scheduler is what limits. With `--delay-ms` the database is far
+away from all tiers, and they are from each other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.delayed_network import DelayedNetwork
+from benchmarks.far_tiers import move_tiers_apart
 from benchmarks.measurement import report
 from benchmarks.service_world import many_machines, many_tenants, small_workload
 from formats.fleet_file import dump_fleet
@@ -29,6 +31,7 @@ from services.database.engine import Database
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
+from services.runtime.tier_place import TierProcesses
 from services.wire.workloads import specification_to_proto
 from topmast import Client
 
@@ -45,7 +48,9 @@ def main() -> None:
     parser.add_argument("--duration-s", type=float, default=10.0, help="of each workload")
     parser.add_argument("--measure-s", type=float, default=40.0)
     parser.add_argument("--window", type=int, default=256, help="lots per auction round")
-    parser.add_argument("--delay-ms", type=float, default=0.0, help="of a round trip from any tier to the database")
+    parser.add_argument(
+        "--delay-ms", type=float, default=0.0, help="of a round trip from any tier to the database, and between any two"
+    )
     arguments = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="topmast-benchmark-"))
     try:
@@ -58,11 +63,14 @@ def main() -> None:
 def measure(home: Path, arguments: argparse.Namespace) -> None:
     """Brings the service up in `home`, fills its queue, and counts."""
     with ExitStack() as stack:
-        near_url, far_url = EmbeddedLayout.of(home).url(), None
+        near_url, far_url, network = EmbeddedLayout.of(home).url(), None, None
         if arguments.delay_ms > 0.0:
-            near_url, far_url = stack.enter_context(_far_database(home / "far", arguments.delay_ms / 1000.0))
+            network = stack.enter_context(DelayedNetwork(arguments.delay_ms / 1000.0))
+            near_url, far_url = stack.enter_context(_far_database(home / "far", network))
         service = up(_options(home, arguments, far_url))
         stack.callback(down, home)
+        if network is not None:
+            asyncio.run(move_tiers_apart(near_url, network))
         _fill_and_count(service.address, near_url, arguments)
 
 
@@ -106,16 +114,15 @@ def _fill_and_count(address: str, database_url: str, arguments: argparse.Namespa
 
 
 @contextmanager
-def _far_database(home: Path, round_trip_s: float) -> Iterator[tuple[str, str]]:
-    """A database of its own in `home`: its URL from here, and that on which a round trip takes so long."""
+def _far_database(home: Path, network: DelayedNetwork) -> Iterator[tuple[str, str]]:
+    """A database of its own in `home`: its URL from here, and that by which it is far away."""
     near_url = start_embedded(home, stop_with_us=True)
     try:
         parameters = conninfo_to_dict(near_url)
         socket = Path(str(parameters["host"])) / f".s.PGSQL.{parameters['port']}"
-        with DelayedNetwork(round_trip_s) as network:
-            port = network.way_to({"database": str(socket)})["database"]
-            server = f"{parameters['user']}@127.0.0.1:{port}/{parameters['dbname']}"
-            yield near_url, f"postgresql://{server}?sslmode=disable&gssencmode=disable"
+        port = network.way_to({"database": str(socket)})["database"]
+        server = f"{parameters['user']}@127.0.0.1:{port}/{parameters['dbname']}"
+        yield near_url, f"postgresql://{server}?sslmode=disable&gssencmode=disable"
     finally:
         stop_embedded(home)
 
@@ -133,6 +140,7 @@ def _options(home: Path, arguments: argparse.Namespace, database_url: str | None
         tenants_file=home / "tenants.yaml",
         configuration_file=home / "topmast.yaml",
         executor=ExecutorKind.EMULATED,
+        tiers=TierProcesses.SEPARATE,
     )
 
 

@@ -29,6 +29,7 @@ from services.database.engine import Database
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
+from services.runtime.tier_place import TierProcesses
 from services.wire.workloads import specification_to_proto
 from topmast import Client
 
@@ -116,6 +117,7 @@ def _options(home: Path, arguments: argparse.Namespace) -> HostOptions:
         fleet_file=home / "fleet.yaml",
         tenants_file=home / "tenants.yaml",
         executor=ExecutorKind.EMULATED,
+        tiers=TierProcesses.SEPARATE,
     )
 
 

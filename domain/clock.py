@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -27,3 +28,8 @@ class ManualClock:
         if now_s < self._now_s:
             raise ValueError(f"time cannot go back from {self._now_s} to {now_s}")
         self._now_s = now_s
+
+
+def utc_time(seconds: float) -> str:
+    """Seconds since the epoch for people: 2026-11-23 19:15 UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -20,6 +20,8 @@ class CompactionRule:
     """What a move costs the attempt: to save its work, start and restore (MAST §5.5, Lyra §7)."""
     longest_wait_s: float = 3600.0
     """A gang is taken to wait for at most so long if no room is made for it."""
+    between_regions: bool = False
+    """Whether attempts go on in another region where the gang's own lacks GPUs, not only machines."""
 
     def __post_init__(self) -> None:
         if min(self.most_gpus, self.gangs_at_once, self.moves_per_workload_and_hour) < 1:

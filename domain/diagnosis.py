@@ -5,6 +5,7 @@ A sentence for people stands beside each diagnosis, made where it is made; progr
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -100,6 +101,9 @@ class Diagnosis:
     """In a cluster divided into cells: what the job asks for, like "2 tasks of 8 GPUs within one rack"."""
     cells_owned: str = ""
     """And what its tenant owns of that cluster, like "4 machine of chain A100"."""
+    by_region: tuple[Diagnosis, ...] = dataclasses.field(default=(), compare=False)
+    """What each region says, by name, where several were asked; they have none of it themselves. It is told beside the diagnosis,
+    and makes no other one of it."""
 
     @property
     def missing_share(self) -> float:
@@ -107,7 +111,7 @@ class Diagnosis:
         return max((number.missing_share for number in self.numbers), default=1.0)
 
     def as_json(self) -> dict[str, JsonValue]:
-        """As it stands in event logs and in the database: what does not apply is left out."""
+        """As it stands in event logs (there without `by_region`) and in the database: what does not apply is left out."""
         record: dict[str, JsonValue] = {"reason": self.reason.value}
         for name in ("region", "cluster", "job", "field", "since_s", "cells_asked", "cells_owned"):
             value = getattr(self, name)
@@ -119,6 +123,8 @@ class Diagnosis:
             }
         if self.tables:
             record["tables"] = [*map(str, self.tables)]
+        if self.by_region:
+            record["by_region"] = [one.as_json() for one in self.by_region]
         return record
 
 

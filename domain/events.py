@@ -25,6 +25,11 @@ class EventKind(StrEnum):
     """A running over-quota workload became within-quota (or the reverse)."""
     WAITING = "waiting"
     AWAITING_DATA = "awaiting_data"
+    HELD = "held"
+    """A queued workload waits outside the queue until it is released."""
+    RELEASED = "released"
+    CHANGED = "changed"
+    """A workload asks for something else from now on."""
     DISPATCHED = "dispatched"
     STARTED = "started"
     CHECKPOINTED = "checkpointed"
@@ -80,6 +85,10 @@ class EvictionCause(StrEnum):
     CHANGE_REFUSED = "change_refused"
     """A cluster refused to resize or retune it, and that cannot be undone: what it was to give up is another attempt's
     already, or the cluster refused that too."""
+    REQUEUED = "requeued"
+    """Its user sends it back to the queue."""
+    TIME_LIMIT = "time_limit"
+    """It has run for as long as its workload allows: the workload fails."""
 
 
 @dataclass(frozen=True, slots=True)

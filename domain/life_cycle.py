@@ -34,6 +34,9 @@ class Happening(StrEnum):
 
     NO_PLACE = "no_place"
     NO_DATA = "no_data"
+    HELD = "held"
+    RELEASED = "released"
+    CHANGED = "changed"
     DISPATCHED = "dispatched"
     STARTED = "started"
     EVICTION_BEGAN = "eviction_began"
@@ -59,13 +62,22 @@ TRANSITIONS: MappingProxyType[tuple[State, Happening], State] = MappingProxyType
         (State.PENDING, Happening.NO_DATA): State.AWAITING_DATA,
         (State.WAITING, Happening.NO_DATA): State.AWAITING_DATA,
         (State.AWAITING_DATA, Happening.NO_DATA): State.AWAITING_DATA,
+        # Its user holds it: it waits outside the queue, and no auction says anything of it before it is released; or changes
+        # what it asks for: what auctions said of it counts no more (global scheduler).
+        (State.PENDING, Happening.HELD): State.PENDING,
+        (State.WAITING, Happening.HELD): State.PENDING,
+        (State.AWAITING_DATA, Happening.HELD): State.PENDING,
+        (State.PENDING, Happening.RELEASED): State.PENDING,
+        (State.PENDING, Happening.CHANGED): State.PENDING,
+        (State.WAITING, Happening.CHANGED): State.PENDING,
+        (State.AWAITING_DATA, Happening.CHANGED): State.PENDING,
         # The winner of the auction dispatches (its regional scheduler).
         (State.PENDING, Happening.DISPATCHED): State.DISPATCHED,
         (State.WAITING, Happening.DISPATCHED): State.DISPATCHED,
         (State.AWAITING_DATA, Happening.DISPATCHED): State.DISPATCHED,
         # The cluster managers report the whole gang started (regional scheduler records it).
         (State.DISPATCHED, Happening.STARTED): State.RUNNING,
-        # A better workload, a drain, a reclaim, a cancellation or the loss of a machine wants the attempt to stop
+        # A better workload, a drain, a reclaim, a cancellation, its user, its time limit or the loss of a machine wants the attempt to stop
         # (regional scheduler).
         (State.DISPATCHED, Happening.EVICTION_BEGAN): State.PREEMPTING,
         (State.RUNNING, Happening.EVICTION_BEGAN): State.PREEMPTING,
@@ -80,7 +92,7 @@ TRANSITIONS: MappingProxyType[tuple[State, Happening], State] = MappingProxyType
         (State.DISPATCHED, Happening.ATTEMPT_FAILED): State.PENDING,
         (State.RUNNING, Happening.ATTEMPT_FAILED): State.PENDING,
         (State.PREEMPTING, Happening.ATTEMPT_FAILED): State.PENDING,
-        # A task failed and no retries are left (regional scheduler).
+        # A task failed and no retries are left, or its time limit was reached (regional scheduler).
         (State.DISPATCHED, Happening.FAILED): State.FAILED,
         (State.RUNNING, Happening.FAILED): State.FAILED,
         (State.PREEMPTING, Happening.FAILED): State.FAILED,

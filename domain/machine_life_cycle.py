@@ -36,10 +36,11 @@ MACHINE_TRANSITIONS: MappingProxyType[tuple[MachineState, MachineHappening], Mac
         # A drain outlasts a restart, for which most are drained.
         (MachineState.DRAINING, MachineHappening.FAILED): MachineState.DRAINING_DOWN,
         (MachineState.DRAINING_DOWN, MachineHappening.REPAIRED): MachineState.DRAINING,
-        # An operator drains it, or undoes that once it is up (regional scheduler).
+        # An operator drains it, or undoes that (regional scheduler).
         (MachineState.UP, MachineHappening.DRAINED): MachineState.DRAINING,
         (MachineState.DOWN, MachineHappening.DRAINED): MachineState.DRAINING_DOWN,
         (MachineState.DRAINING, MachineHappening.UNDRAINED): MachineState.UP,
+        (MachineState.DRAINING_DOWN, MachineHappening.UNDRAINED): MachineState.DOWN,
         # Machines of inference clusters. Inference does not need it; one that is down only when no other is left
         # (the lender).
         (MachineState.SERVING, MachineHappening.LENT): MachineState.ON_LOAN,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from domain.affinity import NO_JOB_AFFINITY, JobAffinity
+from domain.dependencies import Dependency
 from domain.identifiers import JobName, RegionId, TableId, TenantId, WorkloadId
 from domain.model_profile import ModelProfile
+from domain.notification import Notification
 from domain.resources import ResourceVector, TaskResources
+from domain.runtime_environment import RuntimeEnvironment
 from domain.scaling import Scaling, ScalingPoint, measured
 
 BaseTasksOfJobs: TypeAlias = tuple[tuple[JobName, int], ...]
@@ -73,6 +76,8 @@ class JobSpecification:
     """What it says of its speed by the number of its tasks (Lyra §8); empty: nothing."""
     across_clusters: bool = False
     """Whether its tasks may be in several clusters of the region where no single one has room (beyond MAST §4.6)."""
+    runtime: RuntimeEnvironment | None = None
+    """None: tasks run with what the machines have, as the service itself does."""
 
     def scaling_or(self, otherwise: Scaling) -> Scaling:
         """How its speed grows with its tasks: as it says itself, else like that."""
@@ -106,6 +111,16 @@ class RetryPolicy:
     max_retries: int = 0
     backoff_s: float = 10.0
     backoff_cap_s: float = 600.0
+    on_exit_codes: tuple[int, ...] = ()
+    """Only failures in which a task ended with one of these are tried again; empty: all are."""
+    never_on: tuple[int, ...] = ()
+    """A failure in which a task ended with one of these is not, whatever retries are left."""
+
+    def tries_again(self, failures: int, exit_codes: Collection[int]) -> bool:
+        """Whether it is tried again after so many failures (1 or more), in the last of which tasks ended with these exit codes."""
+        if failures > self.max_retries or any(code in self.never_on for code in exit_codes):
+            return False
+        return not self.on_exit_codes or any(code in self.on_exit_codes for code in exit_codes)
 
     def wait_s(self, failures: int) -> float:
         """Seconds to wait after the given number of failures (1 or more)."""
@@ -131,6 +146,20 @@ class WorkloadSpecification:
     retry: RetryPolicy = RetryPolicy()
     stop_grace_s: float = DEFAULT_STOP_GRACE_S
     priority: int | None = None
+    package: str = ""
+    """The files with which its working directories begin: the SHA-256 of a stored package. Empty: empty folders."""
+    max_time_s: float | None = None
+    """How long each attempt of it may run (`domain.time_limit`); None: as long as it takes."""
+    hold: bool = False
+    """It waits outside the queue until it is released."""
+    priority_class: str = ""
+    """Among the workloads of its tenant (`domain.priority_class`); empty: the normal one."""
+    after: tuple[Dependency, ...] = ()
+    """It waits outside the queue until all of these are so."""
+    array: str = ""
+    """As it was written (`domain.workload_array`): it is submitted once for each of these indices. Empty: once."""
+    notify: Notification | None = None
+    """Whom to tell of what happens to it; None: nobody."""
 
     @property
     def demand(self) -> ResourceVector:

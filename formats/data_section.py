@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from itertools import combinations
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
@@ -11,10 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from formats.schema import Name, Schema
 
+_OTHER_NAMES = MappingProxyType(
+    {"s3a": "s3", "gcs": "gs", "local": "file", "az": "abfs", "abfss": "abfs", "ssh": "sftp"}
+)
+"""Of protocols with several: what one of them reaches is what the other reaches."""
 STORAGE_EXAMPLE = "file:///srv/tables or s3://bucket/tables"
 
 
-def _storage_url(value: str) -> str:
+def storage_url(value: str) -> str:
     """Raises unless it is a URL with a protocol and a path."""
     protocol, found, path = value.partition("://")
     if not found or not protocol or not path.strip("/"):
@@ -25,7 +30,7 @@ def _storage_url(value: str) -> str:
 class DataRegionSection(Schema):
     """Of one region."""
 
-    storage: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_storage_url)]
+    storage: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(storage_url)]
     """A folder for tables, as fsspec names it: each table is a folder in it, each partition a file in that."""
 
 
@@ -71,4 +76,5 @@ class DataSection(Schema):
 def _folder_of(url: str) -> str:
     """The URL in one way of writing, with / at its end."""
     protocol, _, path = url.partition("://")
+    protocol = _OTHER_NAMES.get(protocol, protocol)
     return f"{protocol}://{posixpath.normpath(path).lstrip('/')}/"

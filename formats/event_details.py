@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from domain.cells import CellsOfJobs
 from domain.diagnosis import Diagnosis
@@ -19,7 +20,8 @@ from formats.trace_workload import model_of
 def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, JsonValue]:
     """What a `waiting` or `awaiting_data` event says of why. None: a policy left it waiting, not lack of room."""
     details: dict[str, JsonValue] = {"reason": sentence}
-    return details if diagnosis is None else details | {"diagnosis": diagnosis.as_json()}
+    # The sentence says what each region has said: once is enough in a log.
+    return details if diagnosis is None else details | {"diagnosis": replace(diagnosis, by_region=()).as_json()}
 
 
 def promoted_details(waited_s: float, attained_s: float, attained_gpu_s: float) -> dict[str, JsonValue]:
@@ -69,6 +71,9 @@ def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonVal
         "emulated": work_s is not None,
         **({"model": model} if (model := model_of(specification)) else {}),
         **({"asked_priority": specification.priority} if specification.priority is not None else {}),
+        **({"priority_class": specification.priority_class} if specification.priority_class else {}),
+        **({"max_time_s": specification.max_time_s} if specification.max_time_s is not None else {}),
+        **({"after": [str(dependency) for dependency in specification.after]} if specification.after else {}),
     }
 
 

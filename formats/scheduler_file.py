@@ -115,6 +115,8 @@ class CompactionSection(Schema):
     """What a move costs an attempt: weighed against what it starts."""
     longest_wait_s: Annotated[float, Field(ge=0, le=1e9)] = 3600.0
     """A gang is taken to wait on for as long as it has waited, but for at most so long."""
+    between_regions: bool = False
+    """Whether attempts go on in another region, too, where the GPUs that a gang lacks in one are idle."""
 
     def rule(self) -> CompactionRule | None:
         """As the core wants it; None: nothing is moved."""

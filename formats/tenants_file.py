@@ -24,6 +24,7 @@ from formats.yaml_document import dump_document, load_document
 
 GREATEST_QUOTA_GPUS = 100_000_000
 GREATEST_QUOTA_CPUS = 1e10
+LEAST_WEIGHT = 1e-6
 GREATEST_WEIGHT = 1e6
 NUMBERED_FIELDS = ("quotas",)
 """Mappings by priority: their keys may be whole numbers in YAML."""
@@ -51,7 +52,7 @@ class TenantSchema(Schema):
     """At that priority."""
     quotas: Annotated[dict[_Priority, QuotaSchema], BeforeValidator(whole_number_keys)] = {}
     """At further priorities; or at all, where `quota` is left out."""
-    fair_share_weight: Annotated[float, Field(gt=0, le=GREATEST_WEIGHT)] = 1.0
+    fair_share_weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=GREATEST_WEIGHT)] = 1.0
     virtual_clusters: list[VirtualClusterSchema] = []
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TextIO, TypeVar
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TableId, TenantId, WorkloadId
+from domain.priority_class import IMPORTANCE
 from domain.scaling import ScalingPoint
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.across_clusters_checks import ELASTIC_ACROSS_CLUSTERS
@@ -61,6 +62,10 @@ class TraceRow:
     """Its measured speed by the number of its tasks (Lyra §8); empty: in proportion."""
     across_clusters: bool | None = None
     """Its tasks may be in several clusters of the region where no single one has room."""
+    max_time_s: float | None = None
+    """How long each of its attempts may run; then it fails."""
+    priority_class: str = ""
+    """Among the workloads of its tenant: low, normal or high; empty: normal."""
 
 
 COLUMNS = tuple(field.name for field in fields(TraceRow))
@@ -275,6 +280,8 @@ def _parse_row(values: Mapping[str, str], default_tenant: TenantId | None) -> Tr
         skew=optional("skew", _skew),
         scaling=optional("scaling", curve_cell) or (),
         across_clusters=optional("across_clusters", _flag),
+        max_time_s=optional("max_time_s", positive_cell),
+        priority_class=optional("priority_class", _class) or "",
     )
     check_row(row)
     return row
@@ -329,6 +336,12 @@ def _flag(column: str, cell: str) -> bool:
     if value is None:
         raise BadCell(column, f"must be true or false, not {in_quotes(cell)}; {suggestion(cell, _FLAGS, 'flag')}")
     return value
+
+
+def _class(column: str, cell: str) -> str:
+    if cell not in IMPORTANCE:
+        raise BadCell(column, f"must be one of {', '.join(IMPORTANCE)}, not {in_quotes(cell)}")
+    return cell
 
 
 def _item(value: object) -> str:

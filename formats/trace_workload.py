@@ -102,4 +102,6 @@ def workload_of_row(
         regions=(row.region,) if row.region is not None and not anywhere else (),
         labels=((MODEL_LABEL, row.model),) if row.model else (),
         stop_grace_s=stop_grace_s,
+        max_time_s=row.max_time_s,
+        priority_class=row.priority_class,
     )

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from domain.affinity import NO_JOB_AFFINITY
 from domain.identifiers import ANY_GPU_MODEL, IDENTIFIER_PATTERN
 from domain.model_profile import ModelProfile
+from domain.priority_class import IMPORTANCE
 from domain.resources import TaskResources
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from domain.workload import (
@@ -24,9 +25,14 @@ from domain.workload import (
     TableInput,
     WorkloadSpecification,
 )
+from domain.workload_array import BadArray, parse_array
 from formats.across_clusters_checks import check_across_clusters
 from formats.affinity_checks import check_affinity
+from formats.dependency_checks import check_dependencies
+from formats.exit_code_checks import check_exit_codes
+from formats.notification_checks import check_notification
 from formats.problems import FieldProblem, in_quotes, suggestion
+from formats.runtime_checks import check_runtime
 from formats.scaling_curves import NOT_ELASTIC, check_curve
 from formats.schema import GREATEST_CPUS_PER_MACHINE, GREATEST_GPUS_PER_MACHINE, GREATEST_MEMORY_GIB
 
@@ -38,6 +44,7 @@ GREATEST_PARTITIONS = 1_000_000
 GREATEST_AGE_S = 10 * 366 * 86_400.0
 GREATEST_REGIONS = 1_000
 GREATEST_LABELS = 64
+GREATEST_ARRAY_CHARACTERS = 32_768
 GREATEST_LABEL_CHARACTERS = 1_024
 GREATEST_ENVIRONMENT = 256
 GREATEST_ENVIRONMENT_CHARACTERS = 32_768
@@ -50,6 +57,7 @@ GREATEST_CHECKPOINTS = 100_000
 GREATEST_RETRIES = 1_000
 GREATEST_BACKOFF_S = 7 * 86_400.0
 GREATEST_STOP_GRACE_S = 86_400.0
+LEAST_MAX_TIME_S = 1.0
 GREATEST_MODEL_MIB = 1e9
 """Of a model or one of its tensors: a pebibyte, nearly."""
 RESERVED_ENVIRONMENT_PREFIX = "TOPMAST_"
@@ -58,6 +66,9 @@ RESERVED_ENVIRONMENT_PREFIX = "TOPMAST_"
 _is_name = re.compile(IDENTIFIER_PATTERN).fullmatch
 _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}").fullmatch
 _is_callable = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*").fullmatch
+
+is_package_name = re.compile(r"[0-9a-f]{64}", re.ASCII).fullmatch
+PACKAGE_RULE = "must be a SHA-256: 64 hexadecimal digits in small letters"
 
 _NAME_RULE = "must be a name: 1 to 128 letters, digits or . _ : / -, beginning with a letter or digit"
 
@@ -94,7 +105,34 @@ def check_workload(
         _check_labels(specification.labels, problems)
     _check_retry(specification.retry, problems)
     _check_number(specification.stop_grace_s, "stop_grace_s", 0.0, GREATEST_STOP_GRACE_S, problems)
+    if specification.package and not is_package_name(specification.package):
+        problems.append(FieldProblem("package", PACKAGE_RULE))
+    if specification.max_time_s is not None:
+        _check_number(specification.max_time_s, "max_time_s", LEAST_MAX_TIME_S, GREATEST_DURATION_S, problems)
+    if specification.priority_class and specification.priority_class not in IMPORTANCE:
+        found = in_quotes(specification.priority_class)
+        hint = suggestion(specification.priority_class, IMPORTANCE, "priority class")
+        problems.append(FieldProblem("priority_class", f"must be one of {', '.join(IMPORTANCE)}, not {found}; {hint}"))
+    if specification.after:
+        problems += check_dependencies(specification.after)
+    if specification.array:
+        _check_array(specification.array, problems)
+    if specification.array and specification.after:
+        problems.append(FieldProblem("after", "is not for arrays: submit the elements as workloads, or hold the array"))
+    if specification.notify is not None:
+        problems += check_notification(specification.notify)
     return tuple(problems)
+
+
+def _check_array(written: str, problems: list[FieldProblem]) -> None:
+    if len(written) > GREATEST_ARRAY_CHARACTERS:
+        described = f"has {len(written)} characters; at most {GREATEST_ARRAY_CHARACTERS} are possible: write ranges"
+        problems.append(FieldProblem("array", described))
+        return
+    try:
+        parse_array(written)
+    except BadArray as bad:
+        problems.append(FieldProblem("array", str(bad)))
 
 
 def _check_priority(priority: int, owner: Tenant | None, problems: list[FieldProblem]) -> None:
@@ -164,6 +202,8 @@ def _check_job(
         problems += check_affinity(job, path)
     if job.across_clusters:
         problems += check_across_clusters(job, path)
+    if job.runtime is not None:
+        problems += check_runtime(job, path + ".runtime")
 
 
 def _check_resources(
@@ -333,6 +373,8 @@ def _check_retry(retry: RetryPolicy, problems: list[FieldProblem]) -> None:
     _check_count(retry.max_retries, "retry.max_retries", 0, GREATEST_RETRIES, problems)
     _check_number(retry.backoff_s, "retry.backoff_s", 0.0, GREATEST_BACKOFF_S, problems)
     _check_number(retry.backoff_cap_s, "retry.backoff_cap_s", 0.0, GREATEST_BACKOFF_S, problems)
+    if retry.on_exit_codes or retry.never_on:
+        problems += check_exit_codes(retry)
 
 
 def _check_references(

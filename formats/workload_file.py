@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from domain.dependencies import dependency_of
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, RegionId, TableId, TenantId
 from domain.model_profile import ModelProfile
+from domain.notification import Notification
 from domain.resources import TaskResources
 from domain.scaling import ScalingPoint
 from domain.workload import (
@@ -23,6 +27,7 @@ from domain.workload import (
 )
 from formats.affinity_fields import AffinitySchema, affinity_documents, affinity_of, affinity_problems
 from formats.problems import FieldProblem, FormatError
+from formats.runtime_fields import RuntimeSchema, runtime_document, runtime_of
 from formats.scaling_curves import curve_of_mapping
 from formats.schema import Schema, parse_schema
 from formats.workload_checks import check_workload
@@ -66,6 +71,7 @@ class JobSchema(Schema):
     affinity: AffinitySchema | None = None
     pinned_cell: str = ""
     yields_to_downgrade: bool = False
+    runtime: RuntimeSchema | None = None
 
 
 def _table_by_name(value: object) -> object:
@@ -84,6 +90,18 @@ class RetrySchema(Schema):
     max_retries: int = _RETRY.max_retries
     backoff_s: float = _RETRY.backoff_s
     backoff_cap_s: float = _RETRY.backoff_cap_s
+    on_exit_codes: list[int] = []
+    never_on: list[int] = []
+
+
+def _notification_by_url(value: object) -> object:
+    """A plain URL is told of everything."""
+    return {"url": value} if isinstance(value, str) else value
+
+
+class NotificationSchema(Schema):
+    url: str
+    events: list[str] = []
 
 
 class WorkloadSchema(Schema):
@@ -96,19 +114,47 @@ class WorkloadSchema(Schema):
     retry: RetrySchema = RetrySchema()
     stop_grace_s: float = DEFAULT_STOP_GRACE_S
     priority: int | None = None
+    working_directory: str | None = None
+    """A folder, from where the file is; whoever submits packs it. What is submitted names the package."""
+    package: str = ""
+    max_time_s: float | None = None
+    hold: bool = False
+    priority_class: str = ""
+    after: list[str] = []
+    array: str | int = ""
+    """One index alone is a number to YAML."""
+    notify: Annotated[NotificationSchema | None, BeforeValidator(_notification_by_url)] = None
 
 
-def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadSpecification, ...]:
-    """The workloads of a YAML text, one per document; raises FormatError with every problem of the first bad one."""
+@dataclass(frozen=True, slots=True)
+class WorkloadDocument:
+    """A workload of a file, and the folder that it wants packed (None: it does not say)."""
+
+    specification: WorkloadSpecification
+    working_directory: str | None = None
+
+
+def parse_workloads(
+    text: str, source: str = "workload.yaml", complete: Callable[[object, str], object] = lambda document, _: document
+) -> tuple[WorkloadSpecification, ...]:
+    """The workloads of a YAML text, one per document; raises FormatError with every problem of the first bad one.
+
+    `complete` gets each document, and its source, before it is read: the files that it names may be put into it.
+    """
+    return tuple(document.specification for document in parse_workload_documents(text, source, complete))
+
+
+def parse_workload_documents(
+    text: str, source: str = "workload.yaml", complete: Callable[[object, str], object] = lambda document, _: document
+) -> tuple[WorkloadDocument, ...]:
+    """The same, with the working directories that they name."""
     documents = load_documents(text, source, numbered_fields=("scaling",))
     if not documents:
         raise FormatError(source, [FieldProblem("", "is empty; it must describe a workload")])
     if len(documents) == 1:
-        return (workload_from_document(documents[0], source),)
-    return tuple(
-        workload_from_document(document, f"{source} (document {number})")
-        for number, document in enumerate(documents, 1)
-    )
+        return (_read_document(complete(documents[0], source), source),)
+    named = [(document, f"{source} (document {number})") for number, document in enumerate(documents, 1)]
+    return tuple(_read_document(complete(document, name), name) for document, name in named)
 
 
 def workload_from_document(document: object, source: str = "workload") -> WorkloadSpecification:
@@ -116,6 +162,10 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
 
     Checked by itself: whether its tenant, GPU models, tables and regions exist only the service knows.
     """
+    return _read_document(document, source).specification
+
+
+def _read_document(document: object, source: str) -> WorkloadDocument:
     schema = parse_schema(WorkloadSchema, document, source)
     problems = [
         problem
@@ -137,14 +187,41 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
         ),
         regions=tuple(RegionId(region) for region in schema.regions),
         labels=tuple(sorted(schema.labels.items())),
-        retry=RetryPolicy(schema.retry.max_retries, float(schema.retry.backoff_s), float(schema.retry.backoff_cap_s)),
+        retry=_retry(schema.retry),
         stop_grace_s=float(schema.stop_grace_s),
         priority=schema.priority,
+        package=schema.package,
+        max_time_s=None if schema.max_time_s is None else float(schema.max_time_s),
+        hold=schema.hold,
+        priority_class=schema.priority_class,
+        after=tuple(dependency_of(text) for text in schema.after),
+        array=str(schema.array),
+        notify=None if schema.notify is None else Notification(schema.notify.url, tuple(schema.notify.events)),
     )
-    found = check_workload(specification)
+    found = [*check_workload(specification), *_working_directory_problems(schema)]
     if found:
         raise FormatError(source, found)
-    return specification
+    return WorkloadDocument(specification, schema.working_directory)
+
+
+def _working_directory_problems(schema: WorkloadSchema) -> list[FieldProblem]:
+    if schema.working_directory is None:
+        return []
+    if schema.package:
+        return [FieldProblem("working_directory", "stands beside package, which is a packed one; keep one of them")]
+    if not schema.working_directory or "\0" in schema.working_directory:
+        return [FieldProblem("working_directory", "must be a folder, such as . for the one in which this file is")]
+    return []
+
+
+def _retry(schema: RetrySchema) -> RetryPolicy:
+    return RetryPolicy(
+        schema.max_retries,
+        float(schema.backoff_s),
+        float(schema.backoff_cap_s),
+        tuple(schema.on_exit_codes),
+        tuple(schema.never_on),
+    )
 
 
 def _table_document(table: TableInput) -> dict[str, object]:
@@ -159,6 +236,20 @@ def workload_document(specification: WorkloadSpecification) -> dict[str, object]
     same workload back (labels and environment sorted by key).
     """
     asked: dict[str, object] = {} if specification.priority is None else {"priority": specification.priority}
+    if specification.package:
+        asked["package"] = specification.package
+    if specification.max_time_s is not None:
+        asked["max_time_s"] = specification.max_time_s
+    if specification.hold:
+        asked["hold"] = True
+    if specification.priority_class:
+        asked["priority_class"] = specification.priority_class
+    if specification.after:
+        asked["after"] = [str(dependency) for dependency in specification.after]
+    if specification.array:
+        asked["array"] = specification.array
+    if specification.notify is not None:
+        asked["notify"] = {"url": specification.notify.url, "events": [*specification.notify.events]}
     return asked | {
         "name": specification.name,
         "tenant": str(specification.tenant),
@@ -170,6 +261,8 @@ def workload_document(specification: WorkloadSpecification) -> dict[str, object]
             "max_retries": specification.retry.max_retries,
             "backoff_s": specification.retry.backoff_s,
             "backoff_cap_s": specification.retry.backoff_cap_s,
+            **({"on_exit_codes": [*specification.retry.on_exit_codes]} if specification.retry.on_exit_codes else {}),
+            **({"never_on": [*specification.retry.never_on]} if specification.retry.never_on else {}),
         },
         "stop_grace_s": specification.stop_grace_s,
     }
@@ -202,6 +295,7 @@ def _job(schema: JobSchema) -> JobSpecification:
         scaling=tuple(ScalingPoint(tasks, float(speed)) for tasks, speed in (schema.scaling or {}).items()),
         affinity=affinity_of(schema.affinity, schema.pinned_cell, yields_to_downgrade=schema.yields_to_downgrade),
         across_clusters=schema.across_clusters,
+        runtime=runtime_of(schema.runtime),
     )
 
 
@@ -241,6 +335,7 @@ def _job_document(job: JobSpecification) -> dict[str, object]:
         **({} if job.profile is None else {"profile": _profile_document(job.profile)}),
         **({"scaling": {str(tasks): speed for tasks, speed in job.scaling}} if job.scaling else {}),
         **affinity_documents(job.affinity),
+        **runtime_document(job.runtime),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import yaml
 
+from formats.plain_yaml import plain_documents
 from formats.problems import FieldProblem, FormatError, in_quotes
 
 try:  # libyaml's loader is about ten times as fast; PyYAML may have been built without it.
@@ -29,6 +30,16 @@ def load_documents(
 
     With `whole_number_keys` a key may be a whole number too; else only those of the mappings under `numbered_fields`.
     """
+    plain = plain_documents(text, _Loader, DEEPEST_NESTING)
+    if plain is not None:
+        return plain
+    return documents_by_nodes(text, source, whole_number_keys=whole_number_keys, numbered_fields=numbered_fields)
+
+
+def documents_by_nodes(
+    text: str, source: str, *, whole_number_keys: bool = False, numbered_fields: Collection[str] = ()
+) -> list[object]:
+    """The same by way of a tree of nodes, which takes some kilobytes a line, and says what is wrong and where."""
     key_tags = _KEY_TAGS | {_WHOLE_NUMBER} if whole_number_keys else _KEY_TAGS
     documents: list[object] = []
     try:

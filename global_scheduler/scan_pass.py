@@ -21,8 +21,8 @@ from global_scheduler.levels.assignment import below_within_quota, queued_levels
 from global_scheduler.opportunistic_order import max_min_credits
 from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
+from global_scheduler.own_order import own_credits, quota_pass_by_class
 from global_scheduler.promotion import promotions, with_promoted
-from global_scheduler.quota_pass import quota_pass
 from global_scheduler.scan_plan import Reclassification, ScanPlan
 from global_scheduler.scan_view import RunningColumns, ScanView, StoredTuples
 from kernels.compiled import compiled_beside_others
@@ -39,8 +39,8 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     # 1. Credit of every workload.
     scan_credit = scan_credits(view, now)
 
-    # 2. What is within quota: live attempts first, then the queue in credit order.
-    quota = quota_pass(tenants, running, pending)
+    # 2. What is within quota: live attempts first, then the queue in credit order, each tenant's by class before that.
+    quota = quota_pass_by_class(tenants, running, pending)
 
     # 3. Within quota at the tenant's priority; over quota at the lowest.
     priority, running_priority = quota.pending_priority, quota.running_priority
@@ -60,8 +60,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         running_level = running_level.below_within_quota(quota.running_within_quota)
 
     # 5. The order.
-    rated = view.packing
-    credit = ordering_credits(queue, priority, [rule.ordering for rule in rules]) if rated is None else rated.copy()
+    credit = own_credits(pending, priority, level, _ordering(view, queue, priority))
     if view.shares_opportunistic:
         credit = max_min_credits(view, quota.running_within_quota, quota.pending_within_quota, level, credit)
     order = total_order(priority, level, credit)
@@ -88,6 +87,13 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         next_level_change_s=running_level.next_change_s,
         running_use=quota.running_use,
     )
+
+
+def _ordering(view: ScanView, queue: QueueView, priority: NDArray[np.int8]) -> NDArray[np.float64]:
+    """What a packing orders by, or the ordering policy of each entry's priority."""
+    if view.packing is not None:
+        return view.packing.copy()
+    return ordering_credits(queue, priority, [rule.ordering for rule in view.settings.rules])
 
 
 def scan_credits(view: ScanView, now: float) -> NDArray[np.float64]:

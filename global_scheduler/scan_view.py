@@ -130,12 +130,16 @@ class PendingColumns:
     known: KnownColumns
     oracle: OracleWork | None = None
     """None in a service."""
+    importance: NDArray[np.int8] | None = None
+    """Among the workloads of their tenants (domain.priority_class); None: all are as important."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
         _settle(self, len(self.workloads), ("tenant", "quota_priority", "submitted_s"))
+        if self.importance is not None:
+            _settle(self, len(self.workloads), ("importance",))
         _require_within("priorities of quotas", self.quota_priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
         _require_known(self.known, len(self.workloads))
         if self.demand.rows != len(self.workloads) or len(self.stored.priority) != len(self.workloads):

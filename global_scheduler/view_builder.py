@@ -71,6 +71,8 @@ class PendingRows:
     """None: the settings do not want any."""
     asked_priority: ArrayLike | None = None
     """The priority that each asks for, or NONE_ASKED; None: none asks for any."""
+    importance: Mapping[int, int] | None = None
+    """By row, of those that are of a priority class other than the normal one; None: none is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,6 +190,7 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
             credit=_in(load.column("stored_credit", rows.stored_credit, np.float64), order),
             within_quota=_in(load.column("stored_within_quota", rows.stored_within_quota, np.bool_), order),
         ),
+        importance=_importance(rows.importance, load.count, order),
         known=KnownWork(
             gpus=_in(gpus + _sums_by_row(load.count, more_rows, more_amounts), order),
             submitted_s=_in(submitted_s, order),
@@ -221,6 +224,17 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
         demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
         known=known_of_running(rows, order),
     )
+
+
+def _importance(
+    important: Mapping[int, int] | None, count: int, order: NDArray[np.int64] | None
+) -> NDArray[np.int8] | None:
+    """None where nothing is out of the ordinary."""
+    if not important:
+        return None
+    importance = np.zeros(count, np.int8)
+    importance[list(important)] = list(important.values())
+    return _in(importance, order)
 
 
 def _asked_in(load: _Loader, asked: ArrayLike | None) -> NDArray[np.int8]:

@@ -16,8 +16,9 @@ one of them may hold does not await data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import zip_longest
 from typing import TypeAlias
 
 from domain.diagnosis import Diagnosis, Reason, closest
@@ -43,6 +44,8 @@ from regional_scheduler.winner_prediction import expected_winners
 
 FEWEST_LOTS = 4
 """A round puts up so many lots at least, however badly guesses have gone (unless the settings say fewer)."""
+FIRST_GUESSES = 64
+"""So many lots are worth a guess after some that had none, in rounds of which only some lots are asked."""
 
 
 class WinReason(StrEnum):
@@ -124,8 +127,8 @@ class RoundOutcome:
     exhausted: bool
     """True when nothing of this scan pass is left to auction."""
     absent: tuple[RegionId, ...]
-    guessed: bool
-    """Whether any lot of the round had an expected winner."""
+    reach: int | None
+    """How many of the lots that follow are worth a guess, and an answer; None: nothing is known of that."""
     hopeless: tuple[WorkloadId, ...] = ()
     """Those without a winner for which no region has room: what else asks for the same finds none either, until
     capacity is released."""
@@ -135,13 +138,22 @@ class RoundOutcome:
     """Whether a long run of alike lots may be put up alone, without guesses: every region said which lots are alike."""
 
     def next_window(self, settings: AuctionSettings) -> int:
-        """How many lots the next round should put up: as many as the guesses have lately been good for.
+        """How many lots the next round should put up, or ask: as many as the guesses have lately been good for.
 
         What lies behind the first wrong guess is planned in vain. A round without guesses says nothing about them.
         """
-        if not self.guessed:
-            return settings.window
-        return min(settings.window, _reach(len(self.verdicts), went_through=not self.carried_over))
+        return settings.window if self.reach is None else min(settings.window, self.reach)
+
+    def followed_by(self, then: RoundOutcome) -> RoundOutcome:
+        """What the round comes to when it has been continued over what this outcome left undecided."""
+        return replace(
+            then,
+            verdicts=(*self.verdicts, *then.verdicts),
+            cursor=then.cursor or self.cursor,
+            hopeless=(*self.hopeless, *then.hopeless),
+            tenants_apart=self.tenants_apart or then.tenants_apart,
+            runs_alone=self.runs_alone and then.runs_alone,
+        )
 
     def hints(self) -> dict[WorkloadId, RegionId]:
         """The expected winners of what comes next, as `open_round` takes them."""
@@ -182,22 +194,23 @@ def close_round(
     absent = tuple(region for region in auction_round.participants if region not in answered)
     if absent and now < auction_round.deadline_s:
         return NotYet(absent, auction_round.deadline_s)
-    decided = _decide_prefix(auction_round.lots, answered, absent, holders)
+    asked = auction_round.lots_to_answer
+    decided = _decide_prefix(asked, answered, absent, holders)
     verdicts = tuple([verdict for verdict, _ in decided])
     undecided = auction_round.lots[len(verdicts) :]
-    guessed = any(lot.expected_winner is not None for lot in auction_round.lots)
-    if guessed:
-        upcoming = upcoming[: max(0, _reach(len(verdicts), went_through=not undecided) - len(undecided))]
-    winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
+    reach = _reach(auction_round, len(verdicts))
+    if reach is not None:
+        upcoming = upcoming[: max(0, reach - len(undecided))]
     following = (*undecided, *upcoming)
     # Where a region tells all lots apart, a run is decided as far as guesses go, like any other window.
     runs_alone = all(response.alike for response in answered.values())
-    if runs_alone and leading_run(following) >= LONG_RUN:
-        # They are put up alone, and all decided at once.
-        expected: Sequence[RegionId | None] = (None,) * len(following)
-    else:
-        expected = expected_winners(auction_round.lots, tuple(answered.values()), winners, upcoming)
-    hinted = tuple(lot._replace(expected_winner=winner) for lot, winner in zip(following, expected, strict=True))
+    expected: tuple[RegionId | None, ...] = ()
+    # A run is put up alone, and all of it decided at once.
+    if not runs_alone or leading_run(following) < LONG_RUN:
+        winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
+        beyond = following[len(asked) - len(verdicts) :]
+        expected = expected_winners(asked, tuple(answered.values()), winners, beyond, reach)
+    hinted = tuple(lot._replace(expected_winner=winner) for lot, winner in zip_longest(following, expected))
     return RoundOutcome(
         round_number=auction_round.number,
         scan_pass=auction_round.scan_pass,
@@ -208,7 +221,7 @@ def close_round(
         upcoming=hinted[len(undecided) :],
         exhausted=auction_round.reaches_end and not undecided,
         absent=absent,
-        guessed=guessed,
+        reach=reach,
         hopeless=() if absent else tuple(_hopeless(decided)),
         tenants_apart=any(response.tenants_apart for response in answered.values()),
         runs_alone=runs_alone,
@@ -228,9 +241,12 @@ def _hopeless(decided: Sequence[_Decided]) -> Iterator[WorkloadId]:
             yield verdict.lot.workload.workload
 
 
-def _reach(decided: int, *, went_through: bool) -> int:
-    """How many lots are worth a guess after a round in which the guesses were good for so many."""
-    return max(FEWEST_LOTS, 4 * decided if went_through else 3 * decided)
+def _reach(auction_round: Round, decided: int) -> int | None:
+    """How many lots are worth a guess after a round in which the guesses were good for so many; None: that is not known."""
+    asked = auction_round.lots_to_answer
+    if all(lot.expected_winner is None for lot in asked):
+        return None if auction_round.asked is None else FIRST_GUESSES
+    return max(FEWEST_LOTS, 4 * decided if decided == len(asked) else 3 * decided)
 
 
 def _by_region(auction_round: Round, responses: Sequence[RegionResponse]) -> dict[RegionId, RegionResponse]:
@@ -243,10 +259,10 @@ def _by_region(auction_round: Round, responses: Sequence[RegionResponse]) -> dic
             raise ValueError(f"region {response.region} does not participate in round {auction_round.number}")
         if response.region in answered:
             raise ValueError(f"region {response.region} answered round {auction_round.number} twice")
-        if len(response.answers) != len(auction_round.lots):
+        if len(response.answers) != len(auction_round.lots_to_answer):
             raise ValueError(
                 f"region {response.region} gave {len(response.answers)} answers to the"
-                f" {len(auction_round.lots)} lots of round {auction_round.number}"
+                f" {len(auction_round.lots_to_answer)} lots of round {auction_round.number}"
             )
         answered[response.region] = response
     return answered
@@ -295,7 +311,7 @@ def decide_lot(
         return _won(lot, answers, bids, absent)
     name = lot.workload.workload
     reasons = _reasons(answers, absent)
-    diagnosis = closest(answer.diagnosis for answer in answers.values() if not isinstance(answer, Bid))
+    diagnosis = _closest_of(answers, absent)
     if diagnosis is None:
         return Waiting(
             lot,
@@ -318,7 +334,9 @@ def decide_lot(
         return AwaitingData(
             lot, missing_tables, diagnosis, f"No region that could run {name} has its tables: {reasons}."
         )
-    return Waiting(lot, diagnosis, f"No region may run {name} or has the hardware: {reasons}.")
+    # It was accepted, so that some region had it then.
+    sentence = f"No region may run {name}, or has the hardware for it any more: {reasons}; it waits until one has."
+    return Waiting(lot, diagnosis, sentence)
 
 
 def _won(
@@ -355,6 +373,16 @@ def first_difference(ours: Score, theirs: Score) -> str | None:
 
 def _shown(value: float | tuple[int, ...]) -> str:
     return "(" + " ".join(map(str, value)) + ")" if isinstance(value, tuple) else f"{value:g}"
+
+
+def _closest_of(answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...]) -> Diagnosis | None:
+    """What the closest region says, and in it what each of several says; None: none has answered."""
+    said = [answer.diagnosis for answer in answers.values() if not isinstance(answer, Bid)]
+    nearest = closest(said)
+    if nearest is None or len(said) + len(absent) < 2:
+        return nearest
+    silent = [Diagnosis(Reason.NO_ANSWER, region) for region in absent]
+    return replace(nearest, by_region=tuple(sorted([*said, *silent], key=lambda one: one.region or "")))
 
 
 def _reasons(answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...]) -> str:

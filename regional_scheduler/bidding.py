@@ -33,6 +33,10 @@ from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
 
 
+class PlaceLost(Exception):
+    """What the region has won has no place any more: machines were lost, or something else has changed since."""
+
+
 class RegionBidder:
     """Answers rounds for one region, from memory: its inventory, what it has no place for, the catalog of tables."""
 
@@ -77,18 +81,25 @@ class RegionBidder:
         question = self.refusals.question(workload.specification, within_quota=position.within_quota, kept_off=False)
         return self.refusals.refuses(question, position.standing)
 
-    def answer(self, auction_round: Round, now: float) -> RegionResponse:
-        """The region's answers to all lots of the round; `now` only says when they were given."""
+    def answer(self, auction_round: Round, now: float, won: Sequence[Lot] = ()) -> RegionResponse:
+        """The region's answers to the lots of the round that are to be answered; `now` only says when they were given.
+
+        `won`: lots of the same round before these which it has won, in queue order; it answers with them placed. Raises
+        PlaceLost when it has no place for one of them any more.
+        """
         self._inventory.pass_time(auction_round.opened_s)
         answers: list[Answer] = []
         assumed: list[Lot] = []
-        outline = outline_of(self._inventory)
         with self._inventory.tentatively(), ExitStack() as suppositions:
-            for lot in auction_round.lots:
+            if won:
+                suppositions.enter_context(self.refusals.supposing())
+                self._place(won, auction_round.opened_s)
+            outline = outline_of(self._inventory)
+            for lot in auction_round.lots_to_answer:
                 answer, plan = self._answer_lot(lot, auction_round.opened_s, assumes_wins=bool(assumed))
                 answers.append(answer)
                 if plan is not None and lot.expected_winner in (None, self._inventory.region):
-                    if not assumed:
+                    if not (assumed or won):
                         # What is refused with assumed wins placed says nothing about the region as it is. It does say
                         # something about the later lots of this window: wins are only ever added.
                         suppositions.enter_context(self.refusals.supposing())
@@ -105,8 +116,15 @@ class RegionBidder:
             idle=outline.idle,
             tenants_apart=self.tenants_apart,
             # What is kept for a gang is open to whom it is kept for, and to what says that it ends before.
-            alike=() if self.tenants_apart or self._inventory.reserved else first_alike(auction_round.lots),
+            alike=() if self.tenants_apart or self._inventory.reserved else first_alike(auction_round.lots_to_answer),
         )
+
+    def _place(self, won: Sequence[Lot], planned_s: float) -> None:
+        for lot in won:
+            _, plan = self._answer_lot(lot, planned_s, assumes_wins=True)
+            if plan is None:
+                raise PlaceLost(f"{self.region} has no place any more for {lot.workload.workload}, which it has won")
+            apply_plan(self._inventory, plan, planned_s, lot)
 
     def plan_alone(self, lot: Lot, now: float) -> Plan | None:
         """The plan of the bid for one lot on the inventory as it is; None when the region does not bid.

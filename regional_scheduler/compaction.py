@@ -11,14 +11,15 @@ it leaves the present one; nothing is evicted; when all have moved the gang fits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
 from domain.compaction import CompactionRule
 from domain.eviction import HOUR_S
 from domain.fleet import MachineState
-from domain.identifiers import MachineId
+from domain.identifiers import MachineId, RegionId
 from domain.placement import AttemptKey, Score
 from domain.placement_changes import ImpossibleAction
 from domain.plan import Migrate, Plan, Start
@@ -53,6 +54,11 @@ class WaitingGang(NamedTuple):
     within_quota: bool
     waited_s: float
 
+    @property
+    def gpus(self) -> int:
+        """Of all its tasks."""
+        return sum(job.resources.gpus * job.tasks for job in self.workload.specification.jobs)
+
 
 class Compaction(NamedTuple):
     """Moves that make room for a gang; it starts when they are done, in the order of the queue."""
@@ -64,6 +70,8 @@ class Compaction(NamedTuple):
     moved_gpus: int
     cost_gpu_s: float
     gain_gpu_s: float
+    makes_room_in: RegionId
+    """Where the gang would be. The plan is of the region that carries it out: where the moved go on."""
 
     @property
     def moved(self) -> tuple[AttemptKey, ...]:
@@ -75,9 +83,12 @@ class Compaction(NamedTuple):
         """What is done and why."""
         many = f"{len(self.plan.actions)} attempts" if len(self.plan.actions) > 1 else "1 attempt"
         gpus = f"{self.moved_gpus} GPUs" if self.moved_gpus > 1 else "1 GPU"
+        own = self.plan.region == self.makes_room_in
+        where = f"elsewhere in {self.plan.region}" if own else f"in {self.plan.region}"
         return (
-            f"{many} of {gpus} {'go' if len(self.plan.actions) > 1 else 'goes'} on elsewhere in {self.plan.region} to make room"
-            f" for {self.plan.workload}: {self.gain_gpu_s:.0f} GPU-seconds for {self.cost_gpu_s:.0f}"
+            f"{many} of {gpus} {'go' if len(self.plan.actions) > 1 else 'goes'} on {where} to make room"
+            f" for {self.plan.workload}{'' if own else f' in {self.makes_room_in}'}:"
+            f" {self.gain_gpu_s:.0f} GPU-seconds for {self.cost_gpu_s:.0f}"
         )
 
 
@@ -141,11 +152,65 @@ def plan_compaction(
     """The moves of the cluster where the fewest GPUs move; None: there are none that would be worth it. `movable` are allowed
     to be moved.
     """
-    tasks = [(job.resources.gpus, job.tasks) for job in gang.workload.specification.jobs if job.resources.gpus]
-    gpus = sum(each * count for each, count in tasks)
-    if not tasks or inventory.idle_gpus < gpus:
+    if inventory.idle_gpus < gang.gpus:
         return None
-    gain_gpu_s = gpus * min(gang.waited_s, rule.longest_wait_s)
+    return _cheapest(inventory, inventory, gang, movable, rule, now)
+
+
+def sources_of_intakes(gangs: Iterable[int], idle: Mapping[RegionId, int], into: RegionId | None) -> list[RegionId]:
+    """The regions off which attempts might go so that one of the gangs, each of so many GPUs, fits there: in the order of the
+    gangs, of one gang those that lack the fewest GPUs. With `into`, those that lack no more than are idle there.
+
+    For gangs alone that no region has enough idle GPUs for: else what they lack are machines, which is that region's own affair.
+    """
+    found: dict[RegionId, None] = {}
+    for gpus in gangs:
+        if gpus <= max(idle.values(), default=0):
+            continue
+        for region in sorted(idle, key=lambda one: (-idle[one], one)):
+            others = [idle[one] for one in idle if one != region and into in (None, one)]
+            if gpus - idle[region] <= max(others, default=0):
+                found.setdefault(region)
+    return list(found)
+
+
+def plan_intake(
+    into: RegionCapacity,
+    source: RegionCapacity,
+    gangs: Iterable[WaitingGang],
+    running: Sequence[RunningAttempt],
+    rule: CompactionRule,
+    now: float,
+) -> Compaction | None:
+    """For the first of the gangs for which attempts of `source` can go on in `into` so that it fits into `source`.
+
+    Only for one that lacks GPUs there, and no more than are idle here: who lacks machines only is the region's own affair.
+    `running` are those of `source` that may run in `into`, too; the gangs are those that may run in `source`.
+    """
+    movable = [one for one in running if may_be_moved(one, rule, now)]
+    if not movable or not into.idle_gpus:
+        return None
+    for gang in gangs:
+        if source.idle_gpus < gang.gpus <= source.idle_gpus + into.idle_gpus:
+            found = _cheapest(source, into, gang, movable, rule, now)
+            if found is not None:
+                return found
+    return None
+
+
+def _cheapest(
+    inventory: RegionCapacity,
+    into: RegionCapacity,
+    gang: WaitingGang,
+    movable: Sequence[RunningAttempt],
+    rule: CompactionRule,
+    now: float,
+) -> Compaction | None:
+    """The moves off machines of one region to machines of the same one or of another that free room with the fewest GPUs."""
+    tasks = [(job.resources.gpus, job.tasks) for job in gang.workload.specification.jobs if job.resources.gpus]
+    if not tasks:
+        return None
+    gain_gpu_s = gang.gpus * min(gang.waited_s, rule.longest_wait_s)
     divided = [cluster for _, cluster in inventory.in_cells]
     best: Compaction | None = None
     for position, cluster in enumerate(inventory.clusters):
@@ -160,10 +225,10 @@ def plan_compaction(
         cost_gpu_s = moved_gpus * rule.restart_s
         if cost_gpu_s >= gain_gpu_s or (best is not None and best.moved_gpus <= moved_gpus):
             continue
-        actions, machines = _tried(inventory, gang, chosen, now)
+        actions, machines = _tried(inventory, into, gang, chosen, now)
         if actions:
-            plan = Plan(gang.workload.workload, inventory.region, actions, Score())
-            best = Compaction(plan, machines, moved_gpus, cost_gpu_s, gain_gpu_s)
+            plan = Plan(gang.workload.workload, into.region, actions, Score())
+            best = Compaction(plan, machines, moved_gpus, cost_gpu_s, gain_gpu_s, inventory.region)
     return best
 
 
@@ -223,21 +288,24 @@ def _whole(attempt: AttemptToChange) -> AttemptToChange:
 
 
 def _tried(
-    inventory: RegionCapacity, gang: WaitingGang, chosen: _Chosen, now: float
+    inventory: RegionCapacity, into: RegionCapacity, gang: WaitingGang, chosen: _Chosen, now: float
 ) -> tuple[tuple[Migrate, ...], tuple[MachineId, ...]]:
     """The migrations, and where the gang is afterwards; nothing where any of them, or the gang, finds no place."""
     migrations: list[Migrate] = []
     states = [(machine, inventory.machine_state(machine)) for machine in chosen.machines]
-    with inventory.tentatively():
+    with ExitStack() as tentative:
+        tentative.enter_context(inventory.tentatively())
+        if into is not inventory:
+            tentative.enter_context(into.tentatively())
         _drain(inventory, chosen.machines)
         for one in sorted(chosen.moved, key=lambda each: (-_gpus_of(each), each.attempt.key)):
             try:
-                plan = plan_migration(inventory, _whole(one.attempt), None, now)
+                plan = plan_migration(into, _whole(one.attempt), None, now)
             except ImpossibleAction:
                 return (), ()
             if len(plan.actions) != 1:
                 return (), ()
-            apply_plan(inventory, plan, now)
+            apply_plan(into, plan, now)
             migrations += [
                 action._replace(room_for=gang.workload.workload)
                 for action in plan.actions

@@ -236,6 +236,24 @@ class HostingRegions:
         return closest
 
 
+def hosts(
+    regions: Sequence[Region], specification: WorkloadSpecification
+) -> list[tuple[RegionId, tuple[ClusterId, ...]]]:
+    """The regions that the workload allows and whose hardware could host it, with those of their clusters that could host all of
+    it alone."""
+    able: list[tuple[RegionId, tuple[ClusterId, ...]]] = []
+    for region in regions:
+        allowed = not specification.regions or region.region in specification.regions
+        if allowed and EmptyRegion(region).refusal(specification) is None:
+            alone = [
+                cluster.cluster
+                for cluster in region.clusters
+                if EmptyRegion(Region(region.region, (cluster,))).refusal(specification) is None
+            ]
+            able.append((region.region, tuple(alone)))
+    return able
+
+
 def _compared_amounts(asked: Amounts, has: Amounts) -> tuple[Numbers, ...]:
     return (
         Numbers(Quantity.GPUS, asked[0], has[0]),

@@ -3,11 +3,12 @@
 Rule: a walk goes from the head of the queue to its end. It asks what is not known to find nothing: what was refused and
 still is, is passed over by kind (`refusals.kinds`). When a scan pass has ranked the queue anew, or a region has room again
 for what was refused, the next round begins at the head, but asks nobody twice: only who is new, stands better than before,
-or has room again. The round after that goes on behind it, whatever comes.
+or has room again. The round after that goes on behind it, whatever comes, and asks only who was not asked in this walk: else,
+where room for many kinds comes free again and again, those kinds would be all that is ever asked.
 
 Invariant (I14): a walk gets through however often passes come and whatever is released meanwhile, for every second round
-goes on, and asks every kind that finds nothing once; so whoever finds room is reached at the latest by the walk after the
-present one.
+goes on, and such rounds ask every kind that finds nothing once; so whoever finds room is reached at the latest by the walk
+after the present one.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class WalkStep:
     def from_head(self) -> bool:
         """The next round begins at the head of the queue; else behind what was decided last."""
         return self.walk.at_head
+
+    @property
+    def asks_again(self) -> bool:
+        """Kinds that this walk has asked are asked again by the next round where some region has room for them by now."""
+        return self.from_head
 
 
 def next_step(walk: QueueWalk, newest_scan_pass: int, *, has_room: bool) -> WalkStep | None:

@@ -6,11 +6,11 @@ A diagnosis holds the numbers and the names; a sentence adds only what was asked
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from types import MappingProxyType
 
 from data_placement.catalog import Catalog
 from domain.affinity import JobAffinity, TaskGroup
+from domain.clock import utc_time
 from domain.diagnosis import Diagnosis, Quantity, Reason
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TableId
 from domain.rank import Standing, over_quota_part, policy_level
@@ -35,13 +35,15 @@ def sentence_about_capacity(diagnosis: Diagnosis, job: JobSpecification, standin
         case Reason.CLUSTERS_TOO_SMALL:
             return f"{asked}: the largest cluster of region {region}, {cluster}, could hold {most} when empty"
         case Reason.NO_ROOM if cluster is None:
+            room = "for none" if diagnosis.numbers[0].available == 0 else f"for no more than {most} together"
             return (
-                f"{asked}: the clusters of region {region} over which it may be split have room for no more than {most}"
-                f" together, even with all evicted that is worse than {_words_of(standing)}"
+                f"{asked}: the clusters of region {region} over which it may be split have room {room}, even with all"
+                f" evicted that is worse than {_words_of(standing)}"
             )
         case Reason.NO_ROOM:
+            room = "for any of them" if diagnosis.numbers[0].available == 0 else f"for more than {most}"
             return (
-                f"{asked}: no cluster of region {region} has room for more than {most} ({cluster}), even with all evicted"
+                f"{asked}: no cluster of region {region} has room {room} ({cluster}), even with all evicted"
                 f" that is worse than {_words_of(standing)}"
             )
         case Reason.NO_ROOM_TOGETHER:
@@ -60,13 +62,11 @@ def sentence_about_reservations(diagnosis: Diagnosis, job: JobSpecification, bin
     if not binding:
         return f"{room} that are kept for gangs that have waited for too long"
     first = min(binding, key=lambda one: (one.expected_start_s, one.workload))
-    others = f" and {len(binding) - 1} more" if len(binding) > 1 else ""
-    return f"{room} that are kept for {first.workload}{others}, expected to start at {utc_time(first.expected_start_s)}"
-
-
-def utc_time(seconds: float) -> str:
-    """Seconds since the epoch for people: 2026-11-23 19:15 UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    # Without its name: it may be another tenant's.
+    gangs = f"{len(binding)} gangs that have" if len(binding) > 1 else "a gang that has"
+    return (
+        f"{room} that are kept for {gangs} waited for longer, expected to start at {utc_time(first.expected_start_s)}"
+    )
 
 
 def sentence_about_smaller(job: JobSpecification, smaller: JobSpecification, found: str) -> str:

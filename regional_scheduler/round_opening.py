@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from domain.identifiers import RegionId, WorkloadId
 from regional_scheduler.alike_lots import LONG_RUN, leading_run
+from regional_scheduler.auction import RoundOutcome
 from regional_scheduler.refusals.kinds import WorkloadKind
 from regional_scheduler.rounds import AuctionSettings, Lot, Round
 
@@ -23,6 +25,7 @@ def open_round(
     hints: Mapping[WorkloadId, RegionId],
     hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]] = MappingProxyType({}),
     runs_alone: bool = True,
+    asked: int | None = None,
 ) -> Round:
     """The round over the head of the queue.
 
@@ -37,12 +40,14 @@ def open_round(
     apart says it only of those wins that it assumes.
     """
     invited = tuple(sorted(set(participants)))
-    window = upcoming[: settings.window]
-    run = leading_run(window)
+    lots = _with_guesses(upcoming[: settings.window], invited, hints, hints_of_kinds)
+    run = leading_run(lots)
     if runs_alone and run >= LONG_RUN:
-        lots = tuple(lot._replace(expected_winner=None) for lot in window[:run])
-    else:
-        lots = _with_guesses(window, invited, hints, hints_of_kinds)
+        lots = tuple(lot._replace(expected_winner=None) for lot in lots)
+        if asked is None:
+            lots = lots[:run]
+        else:
+            asked = run
     return Round(
         number=number,
         scan_pass=scan_pass,
@@ -51,7 +56,21 @@ def open_round(
         participants=invited,
         lots=lots,
         reaches_end=len(upcoming) <= len(lots),
+        asked=None if asked is None else min(asked, len(lots)),
     )
+
+
+def continue_round(auction_round: Round, outcome: RoundOutcome) -> Round | None:
+    """The same round over those of its lots that are not decided yet, with the guesses that its answers lead to; None: there are
+    none, or not every region answers.
+    """
+    if not outcome.carried_over or outcome.absent:
+        return None
+    lots = outcome.carried_over
+    run = leading_run(lots)
+    if outcome.runs_alone and run >= LONG_RUN:
+        return replace(auction_round, lots=lots, asked=run)
+    return replace(auction_round, lots=lots, asked=None if outcome.reach is None else min(outcome.reach, len(lots)))
 
 
 def _with_guesses(

@@ -68,11 +68,20 @@ class Round:
     lots: tuple[Lot, ...]
     reaches_end: bool
     """True when no workload of this scan pass comes after the last lot."""
+    asked: int | None = None
+    """So many of the first lots are to be answered now, and can be decided; None: all of them. Of the others the regions know what
+    they ask for: they can be asked on."""
+
+    @property
+    def lots_to_answer(self) -> tuple[Lot, ...]:
+        return self.lots if self.asked is None else self.lots[: self.asked]
 
     def __post_init__(self) -> None:
         keys = [lot.position.sort_key for lot in self.lots]
         if any(earlier >= later for earlier, later in pairwise(keys)):
             raise ValueError(f"the lots of round {self.number} are not in queue order")
+        if self.asked is not None and not 0 <= self.asked <= len(self.lots):
+            raise ValueError(f"round {self.number} has {len(self.lots)} lots, not {self.asked}")
         if list(self.participants) != sorted(set(self.participants)):
             raise ValueError(f"the participants of round {self.number} are not sorted and unique")
 
@@ -147,7 +156,7 @@ def depends_on_wins(answer: Answer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RegionResponse:
-    """One region's answers to one round: `answers[i]` is for `lots[i]`.
+    """One region's answers to one round: `answers[i]` is for `lots_to_answer[i]`.
 
     Each lot was planned with exactly those earlier lots placed that stand in `assumed_wins` (in queue order).
     `gpus` and `cpus` are what the region has on machines that take work, `idle` the outline of what was idle before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from domain.time_limit import longest_attempt_s
 from domain.workload import WorkloadSpecification, emulated_work_s
 
 SHORTEST_S = 900.0
@@ -17,10 +18,9 @@ NOT_KNOWN = 16
 
 
 def run_time_class(specification: WorkloadSpecification) -> int:
-    """From 1, the shortest, to `NOT_KNOWN`; by what the workload declares of its work."""
-    work_s = emulated_work_s(specification)
-    if work_s is None:
-        return NOT_KNOWN
+    """From 1, the shortest, to `NOT_KNOWN`; by what the workload declares of its work, and by its time limit."""
+    declared_s = emulated_work_s(specification)
+    work_s = min(math.inf if declared_s is None else declared_s, longest_attempt_s(specification))
     return next((one for one in range(1, NOT_KNOWN) if work_s <= most_s(one)), NOT_KNOWN)
 
 

@@ -44,15 +44,18 @@ def expected_winners(
     responses: Sequence[RegionResponse],
     decided: Sequence[RegionId | None],
     upcoming: Sequence[Lot] = (),
+    most: int | None = None,
 ) -> tuple[RegionId | None, ...]:
     """Which region will probably win each lot after the decided ones, and then each upcoming one; None: no region.
 
     `decided` holds the winners of the first lots of the round, `responses` all that were given to it; `upcoming` are
-    lots that no region has answered yet.
+    lots that no region has answered yet. Of so many lots at `most`: those behind are left out.
     """
     foresights = [_RegionPrediction(response, lots) for response in responses]
     expected: list[RegionId | None] = []
     for index, lot in enumerate((*lots, *upcoming)):
+        if len(expected) == most:
+            break
         answered = index if index < len(lots) else None
         if index < len(decided):
             winner = decided[index]

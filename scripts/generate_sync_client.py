@@ -28,6 +28,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 _NAMES: Final = {
     "DataPlacementAsyncStub": "DataPlacementStub",
     "GlobalSchedulerAsyncStub": "GlobalSchedulerStub",
+    "PackagesAsyncStub": "PackagesStub",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
@@ -64,7 +65,7 @@ MODULES: Final = (
             "a client may be built before there is an event loop.": "building a client opens no connection.",
             "`await client.submit(": "`client.submit(",
             # Typed as an iterator from the beginning: a narrower type would break the checks of users.
-            "import AsyncGenerator, Iterable,": "import AsyncGenerator, Iterable, Iterator,",
+            "import AsyncGenerator, Callable, Iterable,": "import AsyncGenerator, Callable, Iterable, Iterator,",
             ') -> AsyncGenerator[Workload, None]:\n        """Workloads, newest first': (
                 ') -> Iterator[Workload]:\n        """Workloads, newest first'
             ),
@@ -92,11 +93,47 @@ MODULES: Final = (
         },
     ),
     Module(
+        "async_fleet_operations.py",
+        "fleet_operations.py",
+        {
+            "What operators ask of the fleet and of tenants, for asyncio: calls are awaited."
+            " fleet_operations.py is generated from it.": "What operators ask of the fleet and of tenants.",
+        },
+    ),
+    Module(
+        "async_fleet_upload.py",
+        "fleet_upload.py",
+        {
+            "Applies a fleet that goes in parts, for asyncio. fleet_upload.py is generated from it.": (
+                "Applies a fleet that goes in parts, for programs that wait."
+            ),
+        },
+    ),
+    Module(
+        "async_package_upload.py",
+        "package_upload.py",
+        {
+            "Packs a folder and has it stored, for asyncio. package_upload.py is generated from it.": (
+                "Packs a folder and has it stored, for programs that wait."
+            ),
+        },
+    ),
+    Module(
         "async_log_reader.py",
         "log_reader.py",
         {
             "Reads logs for asyncio: each cluster on a connection of its own. log_reader.py is generated from it.": (
                 "Reads logs for programs that wait."
+            ),
+        },
+    ),
+    Module(
+        "async_task_sessions.py",
+        "task_sessions.py",
+        {
+            "Sessions with running tasks, for asyncio: what goes in and comes out as it does."
+            " task_sessions.py is generated from it.": (
+                "Sessions with running tasks, for programs that wait: what goes in and comes out as it does."
             ),
         },
     ),

@@ -35,14 +35,19 @@ from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.rounds import AuctionSettings
 from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
+from services.execution.memory_watch import LOOK_EVERY_S, RESERVE_BYTES, MemorySettings
+from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.retention.age import BadAge, check_age, least_age_s
 from services.retention.archive import Archive, ArchiveUnusable
+from services.storage.settings import StorageSettings
 from services.tiers.lease_times import SILENCE_REAL_S
 from services.tuning_choice import check_order_of_packing, tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
 """Of any interval: a day."""
+
+_GIB = 2**30
 
 
 class ScanConfiguration(Schema):
@@ -73,9 +78,10 @@ class ScanConfiguration(Schema):
 class AuctionConfiguration(Schema):
     """How rounds are cut; a window of 1 is the paper (MAST §4.3)."""
 
-    window: int = Field(default=64, ge=1, le=1024)
+    window: int = Field(default=256, ge=1, le=1024)
     answer_timeout_real_s: float = Field(default=2.0, gt=0, le=GREATEST_REAL_S)
-    poll_real_s: float = Field(default=0.5, ge=0.001, le=GREATEST_REAL_S)
+    """So long regions are waited for that have not answered a round, and so long at most a round is continued after that."""
+    poll_real_s: float = Field(default=1.0, ge=0.001, le=GREATEST_REAL_S)
     """A region looks at least so often, even if no notification reaches it."""
 
     def settings(self) -> AuctionSettings:
@@ -130,6 +136,23 @@ class RetentionConfiguration(Schema):
     """So often it is looked whether there is anything to take out."""
 
 
+class TaskMemoryConfiguration(Schema):
+    """What happens to tasks that use more memory than they have, and on a machine that runs out of it."""
+
+    enforced: bool = True
+    """Whether a task ends that uses more than its workload says; where that leaves memory open it has no limit."""
+    look_every_real_s: float = Field(default=LOOK_EVERY_S, ge=0.1, le=GREATEST_REAL_S)
+    machine_reserve_gib: float = Field(default=RESERVE_BYTES / _GIB, ge=0, le=1e6)
+    """When a machine has less left, one of its tasks ends; 0: none does, until the kernel ends one."""
+
+    def settings(self) -> MemorySettings:
+        return MemorySettings(
+            enforced=self.enforced,
+            look_every_s=self.look_every_real_s,
+            reserve_bytes=round(self.machine_reserve_gib * _GIB),
+        )
+
+
 class Configuration(Schema):
     """Everything, with defaults that suit a small fleet."""
 
@@ -159,6 +182,15 @@ class Configuration(Schema):
 
     retention: RetentionConfiguration = RetentionConfiguration()
     """What leaves the database when it is old."""
+
+    task_memory: TaskMemoryConfiguration = TaskMemoryConfiguration()
+    """What keeps tasks to their memory, and leaves machines some."""
+
+    storage: StorageSettings = StorageSettings()
+    """Where the service keeps files that several tiers need."""
+
+    notifications: NotificationSettings = NotificationSettings()
+    """How users' URLs are told of what happens to their workloads."""
 
     data: DataSettings = DataSettings()
     """Where tables are stored, how they move, and where they should be."""
@@ -219,6 +251,8 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration.tuning_mechanism(str(path))
     configuration.elastic_policy(str(path))
     configuration.data.check_storage(str(path))
+    configuration.storage.check(str(path))
+    configuration.notifications.check(str(path))
     configuration.check_retention(str(path))
     return configuration
 
@@ -226,6 +260,7 @@ def load_configuration(path: Path | None) -> Configuration:
 def _beside(path: Path, configuration: Configuration) -> Configuration:
     """What names a file names it from where its own file is."""
     file, archive = configuration.distribution.samples_file, configuration.retention.archive
+    secret = configuration.notifications.secret_file
     changed: dict[str, Schema] = {}
     if file is not None:
         changed["distribution"] = configuration.distribution.model_copy(
@@ -234,5 +269,9 @@ def _beside(path: Path, configuration: Configuration) -> Configuration:
     if archive is not None:
         changed["retention"] = configuration.retention.model_copy(
             update={"archive": str(path.parent.absolute() / archive)}
+        )
+    if secret is not None:
+        changed["notifications"] = configuration.notifications.model_copy(
+            update={"secret_file": str(path.parent.absolute() / secret)}
         )
     return configuration.model_copy(update=changed)

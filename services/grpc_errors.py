@@ -164,13 +164,25 @@ def as_refusal(error: Exception) -> CallRefused:
             return CallRefused(grpc.StatusCode.INTERNAL, f"internal error; the server's log has it as {incident}")
 
 
-async def _abort(context: grpc.aio.ServicerContext[RequestT, ResponseT], refusal: CallRefused) -> NoReturn:
+def status_of(refusal: CallRefused) -> status_pb2.Status:
+    """As it travels."""
     status = status_pb2.Status(code=refusal.code.value[0], message=refusal.sentence)
     for detail in refusal.details:
-        packed = any_pb2.Any()
-        packed.Pack(detail)
-        status.details.append(packed)
-    await context.abort_with_status(rpc_status.to_status(status))
+        if isinstance(detail, any_pb2.Any):
+            status.details.append(detail)
+        else:
+            status.details.add().Pack(detail)
+    return status
+
+
+def refusal_of(status: status_pb2.Status) -> CallRefused:
+    """What `status_of` was given, for a call that was refused in another process."""
+    code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
+    return CallRefused(code, status.message, tuple(status.details))
+
+
+async def _abort(context: grpc.aio.ServicerContext[RequestT, ResponseT], refusal: CallRefused) -> NoReturn:
+    await context.abort_with_status(rpc_status.to_status(status_of(refusal)))
     raise AssertionError("abort_with_status always raises")
 
 
@@ -200,6 +212,10 @@ class CanonicalErrors(grpc.aio.ServerInterceptor):
         if handler.stream_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
                 _guarded_unary(handler.stream_unary), handler.request_deserializer, handler.response_serializer
+            )
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                _guarded_stream(handler.stream_stream), handler.request_deserializer, handler.response_serializer
             )
         return handler
 

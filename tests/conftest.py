@@ -31,6 +31,7 @@ _HOME = pytest.StashKey[Path]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="the seed of the fixture `generator`")
+    parser.addoption("--rewrite", action="store_true", help="write golden files anew; read the difference")
     parser.addoption(
         "--leftover-grace",
         type=float,

@@ -8,13 +8,18 @@
 
 from topmast.actions import Change
 from topmast.async_client import AsyncClient
+from topmast.capacity import FleetCapacity
 from topmast.client import Client
-from topmast.diagnoses import Diagnosis, DiagnosisNumbers
+from topmast.diagnoses import CapacityHolder, Diagnosis, DiagnosisNumbers, OutOfUse, RegionDiagnosis
+from topmast.drains import Drained, MachineScope, Undrained
+from topmast.dry_run import CheckedWorkload, DryRunChanges, HostingRegion, KindChanges
+from topmast.environment_file import read_environment_file
 from topmast.errors import (
     AlreadyExistsError,
     DeadlineError,
     InvalidArgumentError,
     NotFoundError,
+    NotPlacedYetError,
     PartlySubmittedError,
     PreconditionError,
     ResourceExhaustedError,
@@ -22,8 +27,10 @@ from topmast.errors import (
     UnavailableError,
     UnreachableError,
     Violation,
+    WorkingDirectoryError,
 )
 from topmast.events import Event
+from topmast.fleet_parts import FleetUploadProgress
 from topmast.fleets import (
     AppliedFleet,
     CellHierarchy,
@@ -44,6 +51,10 @@ from topmast.fleets import (
 from topmast.loans import ClusterLoans, ReturningMachine
 from topmast.logs import LogChunk
 from topmast.losses import DeclaredLost
+from topmast.machines import FleetMachine, MachineDrain, MachineHolder, MachinePage
+from topmast.notifications import Notification, NotificationStatus
+from topmast.runtime_environment import RuntimeEnvironment
+from topmast.sessions import Execution
 from topmast.specifications import (
     Affinity,
     Emulated,
@@ -56,12 +67,18 @@ from topmast.specifications import (
     single_job,
 )
 from topmast.status import RegionStatus, Status, TierStatus
+from topmast.tenant_use import QuotaUse, TenantPage, TenantUse, UsagePage, UsageRow
+from topmast.user_requests import WorkloadNow
 from topmast.virtual_clusters import CellClusterUsage, CellLevelUsage, TenantCellUsage, VirtualClusters
+from topmast.workload_graph import GraphWorkload, WorkloadGraph
 from topmast.workloads import (
+    ArrayElements,
     Attempt,
+    AwaitedWorkload,
     Consolidation,
     JobCells,
     JobTuning,
+    Preemptor,
     Queue,
     QueueEntry,
     QueuePosition,
@@ -77,13 +94,17 @@ __all__ = [
     "Affinity",
     "AlreadyExistsError",
     "AppliedFleet",
+    "ArrayElements",
     "AsyncClient",
     "Attempt",
+    "AwaitedWorkload",
+    "CapacityHolder",
     "CellClusterUsage",
     "CellHierarchy",
     "CellLevel",
     "CellLevelUsage",
     "Change",
+    "CheckedWorkload",
     "Client",
     "Cluster",
     "ClusterLoans",
@@ -92,33 +113,54 @@ __all__ = [
     "DeclaredLost",
     "Diagnosis",
     "DiagnosisNumbers",
+    "Drained",
+    "DryRunChanges",
     "Emulated",
     "Event",
+    "Execution",
     "Fleet",
+    "FleetCapacity",
+    "FleetMachine",
+    "FleetUploadProgress",
+    "GraphWorkload",
+    "HostingRegion",
     "InferenceSide",
     "InvalidArgumentError",
     "JobCells",
     "JobSpecification",
     "JobTuning",
+    "KindChanges",
     "LogChunk",
     "Machine",
+    "MachineDrain",
+    "MachineHolder",
+    "MachinePage",
+    "MachineScope",
     "ModelProfile",
     "NotFoundError",
+    "NotPlacedYetError",
+    "Notification",
+    "NotificationStatus",
+    "OutOfUse",
     "OwnedCells",
     "PartlySubmittedError",
     "PinnedCell",
     "PreconditionError",
+    "Preemptor",
     "PriorityQuota",
     "Queue",
     "QueueEntry",
     "QueuePosition",
+    "QuotaUse",
     "Rack",
     "Region",
+    "RegionDiagnosis",
     "RegionStatus",
     "Reservation",
     "ResourceExhaustedError",
     "RetryPolicy",
     "ReturningMachine",
+    "RuntimeEnvironment",
     "Status",
     "Submission",
     "Table",
@@ -127,16 +169,25 @@ __all__ = [
     "TaskPlacement",
     "Tenant",
     "TenantCellUsage",
+    "TenantPage",
+    "TenantUse",
     "TierStatus",
     "TopmastError",
     "UnavailableError",
+    "Undrained",
     "UnreachableError",
+    "UsagePage",
+    "UsageRow",
     "Violation",
     "VirtualCluster",
     "VirtualClusters",
+    "WorkingDirectoryError",
     "Workload",
+    "WorkloadGraph",
+    "WorkloadNow",
     "WorkloadPage",
     "WorkloadSpecification",
     "WorkloadState",
+    "read_environment_file",
     "single_job",
 ]

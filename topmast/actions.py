@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from topmast.messages import message_of
 from topmast.v1 import global_scheduler_pb2, regional_scheduler_pb2
 from topmast.workloads import TaskPlacement, placement_from_proto
 
@@ -30,14 +31,16 @@ def change_from_proto(message: regional_scheduler_pb2.ActionResponse) -> Change:
 
 
 def resize_request(workload: str, job: str, tasks: int) -> regional_scheduler_pb2.ResizeWorkloadRequest:
-    return regional_scheduler_pb2.ResizeWorkloadRequest(workload=workload, job=job, tasks=tasks)
+    return message_of(regional_scheduler_pb2.ResizeWorkloadRequest, workload=workload, job=job, tasks=tasks)
 
 
 def retune_request(
     workload: str, job: str, cpus: float | None, memory_gib: float | None
 ) -> regional_scheduler_pb2.RetuneWorkloadRequest:
-    return regional_scheduler_pb2.RetuneWorkloadRequest(workload=workload, job=job, cpus=cpus, memory_gib=memory_gib)
+    return message_of(
+        regional_scheduler_pb2.RetuneWorkloadRequest, workload=workload, job=job, cpus=cpus, memory_gib=memory_gib
+    )
 
 
 def migrate_request(workload: str, to: str) -> global_scheduler_pb2.MoveWorkloadRequest:
-    return global_scheduler_pb2.MoveWorkloadRequest(workload=workload, to=to)
+    return message_of(global_scheduler_pb2.MoveWorkloadRequest, workload=workload, to=to)

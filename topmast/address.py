@@ -1,13 +1,25 @@
-"""Where Topmast is: what was said, else the environment, else what `topmast up` wrote down, else the default port."""
+"""Where Topmast is: what was said, else the environment, else what `topmast up` wrote down, else the default port.
+
+Never another home's by accident (docs/decisions/084-whose-service.md).
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 from pathlib import Path
+
+from topmast.errors import UnreachableError
+from topmast.messages import refused, shown
 
 DEFAULT_ADDRESS = "127.0.0.1:7460"
 ADDRESS_VARIABLE = "TOPMAST_ADDRESS"
 HOME_VARIABLE = "TOPMAST_HOME"
+
+_GREATEST_PORT = 65_535
+_NO_ADDRESS = re.compile(r"^$|[\s\x00-\x1f]")
+"""Empty, which happens where a variable of a script is not set; or with blanks."""
 
 
 def topmast_home() -> Path:
@@ -18,14 +30,52 @@ def topmast_home() -> Path:
 def resolve_address(address: str | None = None) -> str:
     """host:port of the global scheduler.
 
-    The argument, or TOPMAST_ADDRESS, or the file `address` in the home folder, or 127.0.0.1:7460.
+    The argument, or TOPMAST_ADDRESS, or the file `address` in the home folder; and 127.0.0.1:7460, unless TOPMAST_HOME names
+    a home. Raises InvalidArgumentError for an argument that is no address, and UnreachableError where the home that counts
+    has no service: whoever listens at its address, or at the default one, would be another home's.
     """
+    if address is not None and not _is_address(address):
+        raise refused("address", f"must read host:port, not {shown(address)}")
     said = address or os.environ.get(ADDRESS_VARIABLE)
     if said:
+        if not _is_address(said):
+            raise refused(ADDRESS_VARIABLE, f"must read host:port, not {shown(said)}")
         return said
+    written = _written_address()
+    if written and not (written.startswith("127.") and _host_has_gone()):
+        return written
+    if written or os.environ.get(HOME_VARIABLE):
+        raise UnreachableError(f"no Topmast is up from {topmast_home()}")
+    return DEFAULT_ADDRESS
+
+
+def is_guessed(address: str | None) -> bool:
+    """Whether nothing says where Topmast is, so that the default address is all that is left."""
+    return not (address or os.environ.get(ADDRESS_VARIABLE) or os.environ.get(HOME_VARIABLE) or _written_address())
+
+
+def _written_address() -> str:
     try:
-        written = (topmast_home() / "address").read_text(encoding="utf-8").strip()
-    except OSError:
+        return (topmast_home() / "address").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
         # Nothing was ever brought up from this home, or it belongs to another user.
-        written = ""
-    return written or DEFAULT_ADDRESS
+        return ""
+
+
+def _host_has_gone() -> bool:
+    """Whether the process that wrote the address was killed: its lock is there, and nobody holds it."""
+    try:
+        with (topmast_home() / "host.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        # No lock was ever made, or it is held.
+        return False
+    return True
+
+
+def _is_address(said: object) -> bool:
+    if not isinstance(said, str) or not said.isascii() or _NO_ADDRESS.search(said):
+        return False
+    host, colon, port = said.rpartition(":")
+    # gRPC would take 443 where no port is said, and the rest of a division for one that is too large.
+    return bool(host and colon) and (not port.isdigit() or int(port) <= _GREATEST_PORT)

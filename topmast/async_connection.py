@@ -6,13 +6,15 @@ connection.py is generated from it.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import grpc
 
-from topmast.async_waiting import AsyncClosedFlag, AsyncLock
+from topmast.async_waiting import AsyncChannelClosed, AsyncClosedFlag, AsyncLock
 from topmast.channel import channel_options
-from topmast.errors import TopmastError, UnavailableError, error_from_call
+from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
+from topmast.messages import refused, shown
 from topmast.reconnection import Patience, Reconnection, may_resume
 
 Request = TypeVar("Request")
@@ -33,15 +35,18 @@ class AsyncConnection:
     """Channels to servers, each opened when it is first needed, on the event loop that is running then."""
 
     def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience) -> None:
+        if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
+            raise refused("credentials", f"must be grpc.ChannelCredentials, not {shown(credentials)}")
         self._credentials = credentials
         self._patience = patience
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._lock = AsyncLock()
         self._closed = AsyncClosedFlag()
 
-    def sibling(self) -> AsyncConnection:
-        """Another connection of the same kind, which can be closed by itself."""
-        return AsyncConnection(self._credentials, self._patience)
+    def sibling(self, attempts: int | None = None) -> AsyncConnection:
+        """Another connection of the same kind, which can be closed by itself; `attempts`: each call is tried so often."""
+        patience = self._patience if attempts is None else replace(self._patience, attempts=attempts)
+        return AsyncConnection(self._credentials, patience)
 
     async def close(self) -> None:
         """Ends all calls that are under way."""
@@ -80,14 +85,37 @@ class AsyncConnection:
             return await method(request, timeout=self._patience.timeout_s)
         except grpc.RpcError as error:
             raise error_from_call(error, peer) from error
+        except AsyncChannelClosed:
+            self.refuse_when_closed()
+            raise
+
+    async def persist(self, attempt: Callable[[Reconnection], Awaitable[Response]]) -> Response:
+        """What the attempt returns, which is made again while the server is away. It raises TopmastError.
+
+        The attempt says when it came further than the one before: then the patience begins anew.
+        """
+        reconnection = Reconnection(self._patience.patience_s)
+        while True:
+            try:
+                return await attempt(reconnection)
+            except TopmastError as failure:
+                wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+                # Closing the connection ends the wait, too.
+                if wait_s is None or await self._closed.wait(wait_s):
+                    raise
 
     async def stream(
-        self, begin: Callable[[], Awaitable[AsyncMessageStream[Message]]], peer: str, *, endless: bool
+        self,
+        begin: Callable[[], Awaitable[AsyncMessageStream[Message]]],
+        peer: str,
+        *,
+        endless: bool,
+        may_come: bool = False,
     ) -> AsyncGenerator[Message, None]:
         """Messages of a stream. `begin` opens it, and opens it again when it broke off.
 
         Each time, `begin` asks for what has not arrived yet. An endless stream is also taken up again when the server
-        ended it in order.
+        ended it in order; one that `may_come` when the server does not know yet what is asked for.
         """
         reconnection = Reconnection(self._patience.patience_s)
         while True:
@@ -105,10 +133,14 @@ class AsyncConnection:
                 failure.__cause__ = error
             except UnavailableError as error:
                 failure = error
+            except AsyncChannelClosed:
+                self.refuse_when_closed()
+                raise
             finally:
                 if stream is not None:
                     stream.cancel()
-            wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+            resumes = may_resume(failure) or (may_come and isinstance(failure, NotFoundError))
+            wait_s = reconnection.next_wait_s() if resumes else None
             # Closing the connection ends the wait, too.
             if wait_s is None or await self._closed.wait(wait_s):
                 raise failure

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import TypeVar
 
+import grpc.aio
+
 from topmast.errors import TopmastError
 from topmast.waiting import WAITING_ITEMS, ReaderEnded
 
@@ -17,6 +19,14 @@ Item = TypeVar("Item")
 
 AsyncLock = nullcontext[None]
 """Tasks take turns where they await, and nothing awaits while it holds the lock: there is nothing to keep out."""
+
+AsyncChannelClosed = grpc.aio.UsageError
+"""What gRPC raises where a channel was closed between a look at it and its use."""
+
+
+async def async_in_thread(call: Callable[[], Item]) -> Item:
+    """What a call returns that takes a while and awaits nothing: other tasks go on meanwhile."""
+    return await asyncio.to_thread(call)
 
 
 class AsyncClosedFlag:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from topmast.v1 import cluster_manager_pb2, data_placement_pb2, global_scheduler_pb2
+
 Option = tuple[str, str | int]
 
 MAX_ATTEMPTS = 5
@@ -17,7 +19,8 @@ _MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 def channel_options(address: str, attempts: int) -> Sequence[Option]:
     """Options for a channel on which each call is tried `attempts` times (1 to 5) while the answer is UNAVAILABLE.
 
-    gRPC waits between the tries and adds the jitter: about 0.25 s, 0.75 s, 2.25 s and 5 s, enough for a tier to
+    Calls that answer with a stream are not: whoever reads takes them up again (`Connection.stream`), and gRPC's own tries
+    may wait for ever when a stream that has not brought anything yet breaks off. gRPC waits between the tries and adds the jitter: about 0.25 s, 0.75 s, 2.25 s and 5 s, enough for a tier to
     come back after it was killed. Every call may be repeated: reading changes nothing, cancelling and applying
     twice is like once, and submissions carry an idempotency key.
     """
@@ -43,19 +46,23 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
 
 
 def _service_config(attempts: int) -> str:
-    return json.dumps(
-        {
-            "methodConfig": [
-                {
-                    "name": [{}],
-                    "retryPolicy": {
-                        "maxAttempts": attempts,
-                        "initialBackoff": "0.25s",
-                        "maxBackoff": "5s",
-                        "backoffMultiplier": 3,
-                        "retryableStatusCodes": ["UNAVAILABLE"],
-                    },
-                }
-            ]
-        }
-    )
+    retry_policy = {
+        "maxAttempts": attempts,
+        "initialBackoff": "0.25s",
+        "maxBackoff": "5s",
+        "backoffMultiplier": 3,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    # The more specific name is the one that holds.
+    return json.dumps({"methodConfig": [{"name": _streams()}, {"name": [{}], "retryPolicy": retry_policy}]})
+
+
+def _streams() -> list[dict[str, str]]:
+    """The methods that answer with a stream."""
+    return [
+        {"service": service.full_name, "method": method.name}
+        for file in (global_scheduler_pb2, cluster_manager_pb2, data_placement_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+        if method.server_streaming
+    ]

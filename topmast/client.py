@@ -3,39 +3,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, BinaryIO, Self, Unpack, overload
 
 import grpc
 
+from topmast import user_requests
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
 from topmast.connection import Connection, MessageStream
 from topmast.data_placement import DataPlacement
+from topmast.dry_run import CheckedWorkload, as_dry_run, checked_from_proto
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
-from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_to_proto
+from topmast.fleet_operations import FleetOperations
+from topmast.label_conditions import label_conditions
 from topmast.loans import ClusterLoans, loans_from_proto
 from topmast.log_reader import LogReader
+from topmast.log_story import LogStory
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
-from topmast.losses import DeclaredLost, declared_from_proto
-from topmast.machines import MachinePlan, machine_plans_from_proto
+from topmast.messages import message_of, strings, whole_number
+from topmast.package_upload import PackageUpload
 from topmast.reconnection import Patience
-from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
+from topmast.requests import (
+    LARGEST_PAGE,
+    Submittable,
+    WorkloadFilter,
+    list_request,
+    submit_batches,
+    submit_request,
+    with_package,
+    with_package_each,
+)
+from topmast.sessions import CommandOutput, Execution, as_input, session_command, session_place
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
+from topmast.task_sessions import TaskSessions, parts
+from topmast.user_requests import Several, WorkloadChange, WorkloadsNow
 from topmast.v1 import (
     event_pb2,
-    fleet_pb2,
     global_scheduler_pb2,
     global_scheduler_pb2_grpc,
-    machine_assignment_pb2,
     workload_pb2,
 )
 from topmast.virtual_clusters import VirtualClusters, virtual_clusters_from_proto
+from topmast.workload_graph import WorkloadGraph, graph_from_proto
 from topmast.workloads import (
     Queue,
     Submission,
@@ -49,14 +65,16 @@ from topmast.workloads import (
 )
 
 
-class Client:
+class Client(FleetOperations):
     """Talks to Topmast. Threads may share it; close it, or use it in a `with` statement.
 
     `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote
-    down, then 127.0.0.1:7460. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
+    down, then (unless TOPMAST_HOME is set) 127.0.0.1:7460; making a client raises UnreachableError where the home has no
+    service. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
     `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
 
-    Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors).
+    Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors); and TypeError, as
+    any Python function, for a keyword that it does not have or one that is missing.
     """
 
     def __init__(
@@ -103,10 +121,23 @@ class Client:
     # ------------------------------------------------------------ submit
 
     @overload
-    def submit(self, specification: Submittable, /, *, idempotency_key: str | None = None) -> Submission: ...
+    def submit(
+        self,
+        specification: Submittable,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        working_directory: str | os.PathLike[str] | None = None,
+    ) -> Submission: ...
 
     @overload
-    def submit(self, *, idempotency_key: str | None = None, **job: Unpack[SingleJob]) -> Submission: ...
+    def submit(
+        self,
+        *,
+        idempotency_key: str | None = None,
+        working_directory: str | os.PathLike[str] | None = None,
+        **job: Unpack[SingleJob],
+    ) -> Submission: ...
 
     def submit(  # type: ignore[misc]  # mypy does not fit the keywords of a TypedDict into **Any
         self,
@@ -114,6 +145,7 @@ class Client:
         /,
         *,
         idempotency_key: str | None = None,
+        working_directory: str | os.PathLike[str] | None = None,
         **job: Any,
     ) -> Submission:
         """Submits a workload: a specification, or the keywords of a workload with one job.
@@ -122,40 +154,94 @@ class Client:
 
         When it returns, the workload is stored. Without an idempotency key each call makes a new workload, however
         often the call has to be tried; with one, the same key and body always mean the same workload.
+
+        Each attempt starts with what is in the folder `working_directory` now, wherever it runs (the files are a part of the
+        body); without one it starts in an empty folder.
         """
-        request = submit_request(single_job(**job) if specification is None else specification, idempotency_key)
+        if specification is not None and job:
+            raise TypeError(f"submit() takes a specification or the keywords of a job, not both: {', '.join(job)}")
+        wanted = single_job(**job) if specification is None else specification
+        if working_directory is not None:
+            wanted = with_package(wanted, self.upload_working_directory(working_directory))
+        request = submit_request(wanted, idempotency_key)
         response = self._connection.call(self._scheduler.SubmitWorkload, request, self._peer)
-        return Submission(response.workload, response.existed)
+        return Submission(response.workload, response.existed, tuple(response.remarks))
 
     def submit_many(
-        self, specifications: Iterable[Submittable], *, idempotency_keys: Sequence[str] | None = None
+        self,
+        specifications: Iterable[Submittable],
+        *,
+        idempotency_keys: Sequence[str] | None = None,
+        working_directory: str | os.PathLike[str] | None = None,
     ) -> tuple[Submission, ...]:
         """Submits workloads in batches of up to 1,000; each batch is stored as a whole or not at all.
 
+        A list is looked through before anything of it is sent; `requests[i]` in `violations` is its i-th workload, from 0.
         When a batch is refused after others were accepted, PartlySubmittedError says which workloads exist.
+        All of them have the one `working_directory`, if it is given; see `submit`.
         """
+        if working_directory is not None:
+            package = self.upload_working_directory(working_directory)
+            specifications = with_package_each(specifications, package)
         submitted: tuple[Submission, ...] = ()
+        try:
+            for batch in submit_batches(specifications, idempotency_keys):
+                submitted += self._submit_batch(batch, len(submitted))
+        except TopmastError as error:
+            if not submitted:
+                raise
+            raise PartlySubmittedError(error, submitted) from error
+        return submitted
+
+    def check(self, specification: Submittable, *, idempotency_key: str | None = None) -> CheckedWorkload:
+        """As `submit`, with the same errors, but nothing is stored: says which regions could host the workload."""
+        request = submit_request(specification, idempotency_key)
+        request.dry_run = True
+        return checked_from_proto(self._connection.call(self._scheduler.SubmitWorkload, request, self._peer))
+
+    def check_many(
+        self, specifications: Iterable[Submittable], *, idempotency_keys: Sequence[str] | None = None
+    ) -> tuple[CheckedWorkload, ...]:
+        """As `submit_many`, with the same errors, but nothing is stored."""
+        checked: tuple[CheckedWorkload, ...] = ()
         for batch in submit_batches(specifications, idempotency_keys):
             try:
-                response = self._connection.call(self._scheduler.SubmitWorkloads, batch, self._peer)
+                response = self._connection.call(self._scheduler.SubmitWorkloads, as_dry_run(batch), self._peer)
             except TopmastError as error:
-                if not submitted:
-                    raise
-                raise PartlySubmittedError(shift_batch(error, len(submitted)), submitted) from error
-            submitted += tuple(Submission(one.workload, one.existed) for one in response.responses)
-        return submitted
+                raise shift_batch(error, len(checked)) from error
+            checked += tuple(map(checked_from_proto, response.responses))
+        return checked
+
+    def _submit_batch(self, batch: global_scheduler_pb2.SubmitWorkloadsRequest, first: int) -> tuple[Submission, ...]:
+        try:
+            response = self._connection.call(self._scheduler.SubmitWorkloads, batch, self._peer)
+        except TopmastError as error:
+            raise shift_batch(error, first) from error
+        return tuple(Submission(one.workload, one.existed, tuple(one.remarks)) for one in response.responses)
+
+    def upload_working_directory(self, folder: str | os.PathLike[str]) -> str:
+        """Packs a folder, and stores it unless it is stored already: for the `package` of workloads.
+
+        It is without .git, and without what its .gitignore and .topmastignore name. Raises WorkingDirectoryError when it is too
+        large for the service, or has something in it that cannot be packed.
+        """
+        return PackageUpload(self._connection, self.address, self._peer).upload(folder)
 
     # ------------------------------------------------------------ look
 
     def get(self, workload: str) -> Workload:
         """The workload with all its attempts."""
-        request = global_scheduler_pb2.GetWorkloadRequest(workload=workload)
+        request = message_of(global_scheduler_pb2.GetWorkloadRequest, workload=workload)
         return workload_from_proto(self._connection.call(self._scheduler.GetWorkload, request, self._peer))
+
+    def graph(self, workload: str) -> WorkloadGraph:
+        """The workloads that wait, or waited, for this one, and those for which it does, however far."""
+        request = message_of(global_scheduler_pb2.GetWorkloadGraphRequest, workload=workload)
+        return graph_from_proto(self._connection.call(self._scheduler.GetWorkloadGraph, request, self._peer))
 
     def list(self, *, limit: int | None = None, **wanted: Unpack[WorkloadFilter]) -> Iterator[Workload]:
         """Workloads, newest first, page by page as they are asked for; without their attempts."""
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit is {limit}; it must not be negative (None: all)")
+        limit = whole_number("limit", limit, least=0)
         page_size = LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
         listed = 0
         page_token = ""
@@ -176,7 +262,7 @@ class Client:
 
     def watch(self, workload: str) -> Generator[Workload, None, None]:
         """The workload now and after each change, until it has ended."""
-        request = global_scheduler_pb2.WatchWorkloadRequest(workload=workload)
+        request = message_of(global_scheduler_pb2.WatchWorkloadRequest, workload=workload)
 
         def begin() -> MessageStream[workload_pb2.Workload]:
             return self._scheduler.WatchWorkload(request)
@@ -206,13 +292,20 @@ class Client:
         workload: str = "",
         tenant: str = "",
         events: Sequence[str] = (),
+        labels: Sequence[str] = (),
     ) -> Generator[Event, None, None]:
         """The event log after a place in it; with `follow` it goes on when the end of the log is reached.
 
-        None is left out and none comes twice, also when the server goes away in between.
+        None is left out and none comes twice, also when the server goes away in between. `labels` as for `list`.
         """
-        request = global_scheduler_pb2.WatchEventsRequest(
-            after_sequence=after_sequence, follow=follow, workload=workload, tenant=tenant, events=events
+        request = message_of(
+            global_scheduler_pb2.WatchEventsRequest,
+            after_sequence=after_sequence,
+            follow=follow,
+            workload=workload,
+            tenant=tenant,
+            events=strings("events", events),
+            labels=label_conditions(labels),
         )
 
         def begin() -> MessageStream[event_pb2.Event]:
@@ -244,7 +337,7 @@ class Client:
 
     def queue(self, *, limit: int = 50, tenant: str = "") -> Queue:
         """The head of the queue, and how many are in it."""
-        request = global_scheduler_pb2.GetQueueRequest(limit=limit, tenant=tenant)
+        request = message_of(global_scheduler_pb2.GetQueueRequest, limit=limit, tenant=tenant)
         return queue_from_proto(self._connection.call(self._scheduler.GetQueue, request, self._peer))
 
     def status(self) -> Status:
@@ -254,31 +347,14 @@ class Client:
 
     def virtual_clusters(self, *, tenant: str = "", cluster: str = "") -> VirtualClusters:
         """Who owns and uses what in the clusters that are divided into cells; "": of all tenants, in all clusters."""
-        request = global_scheduler_pb2.GetVirtualClustersRequest(tenant=tenant, cluster=cluster)
+        request = message_of(global_scheduler_pb2.GetVirtualClustersRequest, tenant=tenant, cluster=cluster)
         answer = self._connection.call(self._scheduler.GetVirtualClusters, request, self._peer)
         return virtual_clusters_from_proto(answer)
 
     def loans(self, *, cluster: str = "") -> tuple[ClusterLoans, ...]:
         """The machines that inference clusters lend to training; "": of all such clusters."""
-        request = global_scheduler_pb2.GetLoansRequest(cluster=cluster)
+        request = message_of(global_scheduler_pb2.GetLoansRequest, cluster=cluster)
         return loans_from_proto(self._connection.call(self._scheduler.GetLoans, request, self._peer))
-
-    def plan_machines(
-        self, requests: str = "", *, region: str = "", time_limit_s: float | None = None
-    ) -> tuple[MachinePlan, ...]:
-        """Which machines would change their cluster by these requests (the text of a requests.yaml; "": those applied), region by
-        region; "": of all. Changes nothing."""
-        request = machine_assignment_pb2.PlanMachinesRequest(
-            requests=requests, region=region, time_limit_s=time_limit_s
-        )
-        answer = self._connection.call(self._scheduler.PlanMachines, request, self._peer)
-        return machine_plans_from_proto(answer)
-
-    def explain_machine(self, name: str) -> tuple[str, ...]:
-        """Why a machine is in its cluster, or what a cluster asks for and has: in sentences."""
-        request = machine_assignment_pb2.ExplainMachineRequest(name=name)
-        answer = self._connection.call(self._scheduler.ExplainMachine, request, self._peer)
-        return tuple(answer.sentences)
 
     def logs(
         self,
@@ -289,34 +365,103 @@ class Client:
         task: int | None = None,
         follow: bool = False,
         tail_lines: int = 0,
+        told: Callable[[str], None] | None = None,
     ) -> Generator[LogChunk, None, None]:
         """What the tasks printed, of one attempt (without a number: the newest).
 
-        With `follow` it goes on until the workload has ended, from attempt to attempt, wherever they run. Raises
-        NotFoundError when there is no such attempt.
+        With `follow` it waits for the first line, and goes on until the workload has ended, from attempt to attempt, wherever
+        they run. `told` hears in sentences what explains a silence: that nothing is there yet and why, that an attempt was
+        preempted and by whom, that the next one runs. Raises NotFoundError when there is no such attempt, job or task;
+        NotPlacedYetError, without `follow`, while there is no attempt yet.
         """
-        selection = LogSelection(workload, attempt, job, task, follow, tail_lines)
+        selection = LogSelection(workload, attempt, job, task, follow, tail_lines).checked()
         reader = LogReader(self._connection, self.status)
+        story = LogStory(selection, told)
         read_last = 0
         with closing(self.watch(workload)) as changes:
             for now in changes:
+                selection = selection.of(now)
+                selection.refuse_unknown_tasks(now)
+                story.look(now)
                 chosen = selection.choose_attempt(now, after=read_last)
                 if chosen is not None:
+                    story.begin(chosen)
                     with closing(reader.read(selection, chosen)) as chunks:
-                        yield from chunks
+                        for chunk in chunks:
+                            story.printed = True
+                            yield chunk
                     read_last = chosen.attempt
+                    story.end(now, chosen)
                 elif not read_last and not selection.goes_on_after(now):
                     raise nothing_to_read(selection, now)
                 if not selection.goes_on_after(now):
                     return
 
+    # ------------------------------------------------------------ beside a task
+
+    @property
+    def sessions(self) -> TaskSessions:
+        """What `execute` is made of: input and output as they come, terminals, connections to ports."""
+        return TaskSessions(self._connection, self.status)
+
+    def execute(
+        self,
+        workload: str,
+        command: Sequence[str],
+        *,
+        job: str = "",
+        task: int = 0,
+        stdin: bytes | BinaryIO = b"",
+        stdout: BinaryIO | None = None,
+        stderr: BinaryIO | None = None,
+    ) -> Execution:
+        """Runs a command beside a task (of the first job, unless one is named), on its machine and in its environment, to its
+        end. It ends with the attempt, and when this call is left.
+
+        `stdin` is what it reads, bytes or a file; what it prints goes to the files, where there are some, else it is kept.
+        Raises PreconditionError where the task does not run, or ends before the command.
+        """
+        asked, read = session_command(command), as_input(stdin)
+        place = session_place(self.get(workload), job, task)
+        output = CommandOutput(stdout, stderr)
+        session = self.sessions.open(place, place.opening(asked), parts(read))
+        with closing(session) as responses:
+            for response in responses:
+                output.take(response)
+        return output.result()
+
     # ------------------------------------------------------------ change
 
     def cancel(self, workload: str, reason: str = "") -> WorkloadState:
         """Cancels a workload: at once when it is queued, else it is stopped. Returns its state now."""
-        request = global_scheduler_pb2.CancelWorkloadRequest(workload=workload, reason=reason)
+        request = message_of(global_scheduler_pb2.CancelWorkloadRequest, workload=workload, reason=reason)
         response = self._connection.call(self._scheduler.CancelWorkload, request, self._peer)
         return state_from_proto(response.state)
+
+    def cancel_many(self, workloads: Several, reason: str = "", *, passes_over_ended: bool = False) -> WorkloadsNow:
+        """Cancels up to 1,000 workloads: all of them or, unless those that have ended are passed over, none where one has."""
+        request = user_requests.cancel_request(workloads, reason, passes_over_ended=passes_over_ended)
+        return user_requests.told(self._connection.call(self._scheduler.CancelWorkloads, request, self._peer))
+
+    def hold(self, workloads: Several, *, reason: str = "", requeue: bool = False, asked_by: str = "") -> WorkloadsNow:
+        """Queued workloads are not ranked until they are released: all of these, or none. What runs is refused, or stopped first."""
+        request = user_requests.hold_request(workloads, reason, asked_by, requeue=requeue)
+        return user_requests.told(self._connection.call(self._scheduler.HoldWorkloads, request, self._peer))
+
+    def release(self, workloads: Several, *, asked_by: str = "") -> WorkloadsNow:
+        """Workloads that are held are in the queue again: all of these, or none."""
+        request = user_requests.release_request(workloads, asked_by)
+        return user_requests.told(self._connection.call(self._scheduler.ReleaseWorkloads, request, self._peer))
+
+    def requeue(self, workloads: Several, *, idempotency_key: str | None = None, asked_by: str = "") -> WorkloadsNow:
+        """What runs is stopped with its grace, and returns to the queue; what has ended is submitted anew, under a new name."""
+        request = user_requests.requeue_request(workloads, asked_by, idempotency_key)
+        return user_requests.told(self._connection.call(self._scheduler.RequeueWorkloads, request, self._peer))
+
+    def change(self, workloads: Several, *, asked_by: str = "", **wanted: Unpack[WorkloadChange]) -> WorkloadsNow:
+        """Changes what queued workloads ask for; of what runs only `labels` and `max_time_s`: all of these, or none."""
+        request = user_requests.change_request(workloads, asked_by, **wanted)
+        return user_requests.told(self._connection.call(self._scheduler.ChangeWorkloads, request, self._peer))
 
     def resize(self, workload: str, job: str, tasks: int) -> Change:
         """Gives a job of a running workload so many tasks, within its bounds."""
@@ -336,40 +481,3 @@ class Client:
         """
         request = migrate_request(workload, to)
         return change_from_proto(self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
-
-    def declare_lost(self, region: str, cluster: str = "", *, yes: bool = False) -> DeclaredLost:
-        """Says that a cluster, or (without one) all of a region, is lost: what ran there runs elsewhere, at once.
-
-        What holds its lease is refused, unless `yes`: then what runs there is stopped.
-        """
-        request = global_scheduler_pb2.DeclareLostRequest(region=region, cluster=cluster, yes=yes)
-        return declared_from_proto(self._connection.call(self._scheduler.DeclareLost, request, self._peer))
-
-    def apply_machine_requests(self, requests: str, *, region: str = "") -> tuple[str, ...]:
-        """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml), or of that region
-        alone; their schedulers move machines by it. Returns these regions."""
-        request = machine_assignment_pb2.ApplyMachineRequestsRequest(requests=requests, region=region)
-        answer = self._connection.call(self._scheduler.ApplyMachineRequests, request, self._peer)
-        return tuple(answer.regions)
-
-    def apply_fleet(
-        self, fleet: Fleet | fleet_pb2.Fleet, tenants: Iterable[Tenant | fleet_pb2.Tenant] | None = None
-    ) -> AppliedFleet:
-        """Replaces the fleet, and all tenants if some are given: both or none.
-
-        Refused while something runs on a machine that would disappear, or where the tenants' virtual clusters are not there.
-        """
-        message = fleet_to_proto(fleet) if isinstance(fleet, Fleet) else fleet
-        request = global_scheduler_pb2.ApplyFleetRequest(fleet=message)
-        if tenants is not None:
-            request.tenants.SetInParent()
-            request.tenants.tenants.extend(tenants_to_proto(tenants))
-        applied = self._connection.call(self._scheduler.ApplyFleet, request, self._peer)
-        return AppliedFleet(applied.regions, applied.clusters, applied.machines, applied.gpus)
-
-    def apply_tenants(self, tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> int:
-        """Replaces all tenants; refused while one that would disappear has workloads, or where the fleet has not their
-        virtual clusters. Returns how many there are."""
-        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=tenants_to_proto(tenants))
-        response = self._connection.call(self._scheduler.ApplyTenants, request, self._peer)
-        return response.tenants

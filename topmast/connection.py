@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import grpc
 
 from topmast.channel import channel_options
-from topmast.errors import TopmastError, UnavailableError, error_from_call
+from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
+from topmast.messages import refused, shown
 from topmast.reconnection import Patience, Reconnection, may_resume
-from topmast.waiting import ClosedFlag, Lock
+from topmast.waiting import ChannelClosed, ClosedFlag, Lock
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -31,15 +33,18 @@ class Connection:
     """Channels to servers, each opened when it is first needed. Threads may share it."""
 
     def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience) -> None:
+        if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
+            raise refused("credentials", f"must be grpc.ChannelCredentials, not {shown(credentials)}")
         self._credentials = credentials
         self._patience = patience
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = Lock()
         self._closed = ClosedFlag()
 
-    def sibling(self) -> Connection:
-        """Another connection of the same kind, which can be closed by itself."""
-        return Connection(self._credentials, self._patience)
+    def sibling(self, attempts: int | None = None) -> Connection:
+        """Another connection of the same kind, which can be closed by itself; `attempts`: each call is tried so often."""
+        patience = self._patience if attempts is None else replace(self._patience, attempts=attempts)
+        return Connection(self._credentials, patience)
 
     def close(self) -> None:
         """Ends all calls that are under way."""
@@ -76,14 +81,37 @@ class Connection:
             return method(request, timeout=self._patience.timeout_s)
         except grpc.RpcError as error:
             raise error_from_call(error, peer) from error
+        except ChannelClosed:
+            self.refuse_when_closed()
+            raise
+
+    def persist(self, attempt: Callable[[Reconnection], Response]) -> Response:
+        """What the attempt returns, which is made again while the server is away. It raises TopmastError.
+
+        The attempt says when it came further than the one before: then the patience begins anew.
+        """
+        reconnection = Reconnection(self._patience.patience_s)
+        while True:
+            try:
+                return attempt(reconnection)
+            except TopmastError as failure:
+                wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+                # Closing the connection ends the wait, too.
+                if wait_s is None or self._closed.wait(wait_s):
+                    raise
 
     def stream(
-        self, begin: Callable[[], MessageStream[Message]], peer: str, *, endless: bool
+        self,
+        begin: Callable[[], MessageStream[Message]],
+        peer: str,
+        *,
+        endless: bool,
+        may_come: bool = False,
     ) -> Generator[Message, None, None]:
         """Messages of a stream. `begin` opens it, and opens it again when it broke off.
 
         Each time, `begin` asks for what has not arrived yet. An endless stream is also taken up again when the server
-        ended it in order.
+        ended it in order; one that `may_come` when the server does not know yet what is asked for.
         """
         reconnection = Reconnection(self._patience.patience_s)
         while True:
@@ -101,10 +129,14 @@ class Connection:
                 failure.__cause__ = error
             except UnavailableError as error:
                 failure = error
+            except ChannelClosed:
+                self.refuse_when_closed()
+                raise
             finally:
                 if stream is not None:
                     stream.cancel()
-            wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+            resumes = may_resume(failure) or (may_come and isinstance(failure, NotFoundError))
+            wait_s = reconnection.next_wait_s() if resumes else None
             # Closing the connection ends the wait, too.
             if wait_s is None or self._closed.wait(wait_s):
                 raise failure

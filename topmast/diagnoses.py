@@ -50,3 +50,47 @@ def diagnosis_from_proto(message: workload_pb2.Diagnosis) -> Diagnosis:
         cells_asked=message.cells_asked,
         cells_owned=message.cells_owned,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityHolder:
+    """What holds what a waiting workload could use: a workload of the same tenant, or (`workload` "") all those of other tenants
+    at this priority together, `workloads` of them. `gpus` are of the models that are asked for."""
+
+    workload: str
+    name: str
+    priority: int
+    workloads: int
+    gpus: int
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfUse:
+    """Machines that a waiting workload could use if they took work: `state` is draining or down. `gpus` are all of theirs, also
+    those that still have work."""
+
+    state: str
+    machines: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDiagnosis:
+    """Why one region has no place for a waiting workload; `holders` (those with most first) and `out_of_use` only where room
+    is what is missing."""
+
+    diagnosis: Diagnosis
+    holders: tuple[CapacityHolder, ...]
+    out_of_use: tuple[OutOfUse, ...] = ()
+
+
+def region_diagnosis_from_proto(message: workload_pb2.RegionDiagnosis) -> RegionDiagnosis:
+    return RegionDiagnosis(
+        diagnosis_from_proto(message.diagnosis),
+        tuple(
+            CapacityHolder(one.workload, one.name, one.priority, one.workloads, one.gpus, one.cpus)
+            for one in message.holders
+        ),
+        tuple(OutOfUse(one.state, one.machines, one.gpus) for one in message.out_of_use),
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -13,10 +13,13 @@ from google.rpc import error_details_pb2, status_pb2
 
 from topmast.diagnoses import Diagnosis, diagnosis_from_proto
 from topmast.v1 import workload_pb2
-from topmast.workloads import Submission
+
+if TYPE_CHECKING:
+    from topmast.workloads import Submission
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _BATCH_INDEX = re.compile(r"^requests\[(\d+)\]")
+_SHOWN_VIOLATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +67,60 @@ class TopmastError(Exception):
         ]
         return "; ".join([self.sentence, *unsaid])
 
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        """The same error, with the fields of its violations called otherwise, also where the sentences speak of them."""
+        names = {violation.field: rename(violation.field) for violation in self.violations if violation.field}
+        if not names:
+            return self
+        # One field may be the beginning of another: the longest that stands in a place is meant there. A field of one
+        # word is one only before its colon: elsewhere it may be a word of the sentence.
+        longest_first = sorted(names, key=lambda field: (-len(field), field))
+        fields = "|".join(re.escape(field) + ("(?=:)" if field.isidentifier() else "") for field in longest_first)
+        standing = re.compile(rf"(?<![\w.\]])(?:{fields})(?![\w\[]|\.\w)")
+
+        def reworded(text: str) -> str:
+            return standing.sub(lambda match: names[match.group()], text)
+
+        return type(self)(
+            reworded(self.sentence),
+            code=self.code,
+            violations=tuple(
+                Violation(names.get(violation.field, violation.field), reworded(violation.description))
+                for violation in self.violations
+            ),
+            retry_after_s=self.retry_after_s,
+            diagnosis=self.diagnosis,
+        )
+
 
 class InvalidArgumentError(TopmastError):
     """Something in the request is wrong; `violations` names every bad field."""
 
     usual_code = grpc.StatusCode.INVALID_ARGUMENT
 
+    @classmethod
+    def of(cls, problems: Iterable[tuple[str, str]]) -> Self:
+        """The error that names fields, each with what is wrong with it."""
+        violations = tuple(Violation(field, description) for field, description in problems)
+        return cls("; ".join(map(str, violations[:_SHOWN_VIOLATIONS])), violations=violations)
+
+    def under(self, path: str) -> Self:
+        """The same error about a part of something larger: `path` comes before the name of each field."""
+        return self.of((f"{path}{violation.field}", violation.description) for violation in self.violations)
+
+
+class WorkingDirectoryError(InvalidArgumentError):
+    """A folder cannot be packed as a working directory: it is too large, or something in it cannot be read or leads out of it."""
+
 
 class NotFoundError(TopmastError):
     """There is no such workload, region, machine, ..."""
 
     usual_code = grpc.StatusCode.NOT_FOUND
+
+
+class NotPlacedYetError(NotFoundError):
+    """There are no logs yet: the workload waits for its first place."""
 
 
 class AlreadyExistsError(TopmastError):
@@ -123,6 +169,7 @@ class PartlySubmittedError(TopmastError):
 
     def __init__(self, failure: TopmastError, accepted: tuple[Submission, ...]) -> None:
         self.accepted = accepted
+        self.failure = failure
         super().__init__(
             f"{failure.sentence} (the first {len(accepted)} workloads were accepted)",
             code=failure.code,
@@ -130,6 +177,10 @@ class PartlySubmittedError(TopmastError):
             retry_after_s=failure.retry_after_s,
             diagnosis=failure.diagnosis,
         )
+
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        """The same error, with the fields of its violations called otherwise."""
+        return type(self)(self.failure.renamed(rename), self.accepted)
 
 
 _KINDS: tuple[type[TopmastError], ...] = (
@@ -211,13 +262,4 @@ def shift_batch(error: TopmastError, offset: int) -> TopmastError:
     def shifted(match: re.Match[str]) -> str:
         return f"requests[{int(match.group(1)) + offset}]"
 
-    return type(error)(
-        error.sentence,
-        code=error.code,
-        violations=tuple(
-            Violation(_BATCH_INDEX.sub(shifted, violation.field), violation.description)
-            for violation in error.violations
-        ),
-        retry_after_s=error.retry_after_s,
-        diagnosis=error.diagnosis,
-    )
+    return error.renamed(lambda field: _BATCH_INDEX.sub(shifted, field))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from topmast.v1 import fleet_pb2
+from topmast.messages import mapping, message_list, message_of, part, strings
+from topmast.v1 import fleet_pb2, global_scheduler_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,34 +167,59 @@ class AppliedFleet:
     gpus: int
 
 
+def apply_request(
+    fleet: Fleet | fleet_pb2.Fleet, tenants: Iterable[Tenant | fleet_pb2.Tenant] | None
+) -> global_scheduler_pb2.ApplyFleetRequest:
+    """The fleet alone (None), or with all tenants. Raises InvalidArgumentError for values of wrong types."""
+    message = fleet if isinstance(fleet, fleet_pb2.Fleet) else part("fleet", Fleet, fleet, fleet_to_proto)
+    request = global_scheduler_pb2.ApplyFleetRequest(fleet=message)
+    if tenants is not None:
+        request.tenants.SetInParent()
+        request.tenants.tenants.extend(tenants_to_proto(tenants))
+    return request
+
+
 def fleet_to_proto(fleet: Fleet) -> fleet_pb2.Fleet:
+    """The message to send; raises InvalidArgumentError for values of wrong types, by their place in the fleet."""
     return fleet_pb2.Fleet(
-        regions=[_region_to_proto(region) for region in fleet.regions],
-        tables=[
-            fleet_pb2.Table(table=table.table, size_bytes=table.size_bytes, home=table.home, replicas=table.replicas)
-            for table in fleet.tables
-        ],
+        regions=message_list("regions", Region, fleet.regions, _region_to_proto),
+        tables=message_list("tables", Table, fleet.tables, _table_to_proto),
+    )
+
+
+def _table_to_proto(table: Table) -> fleet_pb2.Table:
+    return message_of(
+        fleet_pb2.Table,
+        table=table.table,
+        size_bytes=table.size_bytes,
+        home=table.home,
+        replicas=strings("replicas", table.replicas),
     )
 
 
 def _region_to_proto(region: Region) -> fleet_pb2.Region:
-    return fleet_pb2.Region(
+    return message_of(
+        fleet_pb2.Region,
         region=region.region,
-        clusters=[
-            fleet_pb2.Cluster(
-                cluster=cluster.cluster,
-                racks=[_rack_to_proto(rack) for rack in cluster.racks],
-                mechanism=cluster.mechanism,
-                cells=_cells_to_proto(cluster.hierarchies) if cluster.hierarchies else None,
-                inference=_inference_to_proto(cluster.inference) if cluster.inference is not None else None,
-            )
-            for cluster in region.clusters
-        ],
+        clusters=message_list("clusters", Cluster, region.clusters, _cluster_to_proto),
+    )
+
+
+def _cluster_to_proto(cluster: Cluster) -> fleet_pb2.Cluster:
+    hierarchies = message_list("cells.hierarchies", CellHierarchy, cluster.hierarchies, _hierarchy_to_proto)
+    return message_of(
+        fleet_pb2.Cluster,
+        cluster=cluster.cluster,
+        racks=message_list("racks", Rack, cluster.racks, _rack_to_proto),
+        mechanism=cluster.mechanism,
+        cells=fleet_pb2.ClusterCells(hierarchies=hierarchies) if hierarchies else None,
+        inference=part("inference", InferenceSide, cluster.inference, _inference_to_proto),
     )
 
 
 def _inference_to_proto(side: InferenceSide) -> fleet_pb2.InferenceSide:
-    return fleet_pb2.InferenceSide(
+    return message_of(
+        fleet_pb2.InferenceSide,
         address=side.address,
         series=side.series,
         headroom=side.headroom,
@@ -203,69 +229,98 @@ def _inference_to_proto(side: InferenceSide) -> fleet_pb2.InferenceSide:
     )
 
 
-def _cells_to_proto(hierarchies: Sequence[CellHierarchy]) -> fleet_pb2.ClusterCells:
-    return fleet_pb2.ClusterCells(
-        hierarchies=[
-            fleet_pb2.CellHierarchy(
-                hierarchy=hierarchy.hierarchy,
-                gpu_model=hierarchy.gpu_model,
-                levels=[fleet_pb2.CellLevel(level=level.level, split=level.split) for level in hierarchy.levels],
-                machines=hierarchy.machines,
-            )
-            for hierarchy in hierarchies
-        ]
+def _hierarchy_to_proto(hierarchy: CellHierarchy) -> fleet_pb2.CellHierarchy:
+    return message_of(
+        fleet_pb2.CellHierarchy,
+        hierarchy=hierarchy.hierarchy,
+        gpu_model=hierarchy.gpu_model,
+        levels=message_list("levels", CellLevel, hierarchy.levels, _level_to_proto),
+        machines=strings("machines", hierarchy.machines),
     )
 
 
+def _level_to_proto(level: CellLevel) -> fleet_pb2.CellLevel:
+    return message_of(fleet_pb2.CellLevel, level=level.level, split=level.split)
+
+
 def _rack_to_proto(rack: Rack) -> fleet_pb2.Rack:
-    return fleet_pb2.Rack(
+    return message_of(
+        fleet_pb2.Rack,
         rack=rack.rack,
-        machines=[
-            fleet_pb2.Machine(
-                machine=machine.machine,
-                gpu_model=machine.gpu_model,
-                gpus=machine.gpus,
-                cpus=machine.cpus,
-                memory_gib=machine.memory_gib,
-            )
-            for machine in rack.machines
-        ],
+        machines=message_list("machines", Machine, rack.machines, _machine_to_proto),
+    )
+
+
+def _machine_to_proto(machine: Machine) -> fleet_pb2.Machine:
+    return message_of(
+        fleet_pb2.Machine,
+        machine=machine.machine,
+        gpu_model=machine.gpu_model,
+        gpus=machine.gpus,
+        cpus=machine.cpus,
+        memory_gib=machine.memory_gib,
     )
 
 
 def tenants_to_proto(tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> list[fleet_pb2.Tenant]:
-    return [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
+    """The messages to send; raises InvalidArgumentError for values of wrong types, by their place in the list."""
+    return message_list("tenants", (Tenant, fleet_pb2.Tenant), tenants, _tenant_message)
+
+
+def _tenant_message(tenant: Tenant | fleet_pb2.Tenant) -> fleet_pb2.Tenant:
+    return tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant
 
 
 def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
-    return fleet_pb2.Tenant(
+    """The message to send; raises InvalidArgumentError for values of wrong types."""
+    return message_of(
+        fleet_pb2.Tenant,
         tenant=tenant.tenant,
         priority=tenant.priority,
-        gpu_quota=tenant.gpu_quota,
+        gpu_quota=mapping("gpu_quota", tenant.gpu_quota),
         cpu_quota=tenant.cpu_quota,
         fair_share_weight=tenant.fair_share_weight,
-        virtual_clusters=[_virtual_cluster_to_proto(owned) for owned in tenant.virtual_clusters],
-        further_quotas={
-            priority: fleet_pb2.PriorityQuota(gpu_quota=quota.gpu_quota, cpu_quota=quota.cpu_quota)
-            for priority, quota in tenant.further_quotas.items()
-        },
+        virtual_clusters=message_list(
+            "virtual_clusters", VirtualCluster, tenant.virtual_clusters, _virtual_cluster_to_proto
+        ),
+        further_quotas=_further_quotas(tenant),
+    )
+
+
+def _further_quotas(tenant: Tenant) -> dict[int, fleet_pb2.PriorityQuota]:
+    further = mapping("further_quotas", tenant.further_quotas)
+    quotas = message_list("further_quotas", PriorityQuota, further.values(), _priority_quota_to_proto)
+    return dict(zip(further, quotas, strict=True))
+
+
+def _priority_quota_to_proto(quota: PriorityQuota) -> fleet_pb2.PriorityQuota:
+    return message_of(
+        fleet_pb2.PriorityQuota, gpu_quota=mapping("gpu_quota", quota.gpu_quota), cpu_quota=quota.cpu_quota
     )
 
 
 def _virtual_cluster_to_proto(owned: VirtualCluster) -> fleet_pb2.VirtualCluster:
-    return fleet_pb2.VirtualCluster(
+    return message_of(
+        fleet_pb2.VirtualCluster,
         cluster=owned.cluster,
-        cells=[
-            fleet_pb2.OwnedCells(hierarchy=cells.hierarchy, level=cells.level, cells=cells.cells)
-            for cells in owned.cells
-        ],
-        pinned=[
-            fleet_pb2.PinnedCell(
-                name=pin.name, hierarchy=pin.hierarchy, level=pin.level, machine=pin.machine, gpu=pin.gpu
-            )
-            for pin in owned.pinned
-        ],
+        cells=message_list("cells", OwnedCells, owned.cells, _owned_cells_to_proto),
+        pinned=message_list("pinned", PinnedCell, owned.pinned, _pinned_cell_to_proto),
         gpu_model=owned.gpu_model,
         gpus=owned.gpus,
         machines=owned.machines,
+    )
+
+
+def _owned_cells_to_proto(cells: OwnedCells) -> fleet_pb2.OwnedCells:
+    return message_of(fleet_pb2.OwnedCells, hierarchy=cells.hierarchy, level=cells.level, cells=cells.cells)
+
+
+def _pinned_cell_to_proto(pin: PinnedCell) -> fleet_pb2.PinnedCell:
+    return message_of(
+        fleet_pb2.PinnedCell,
+        name=pin.name,
+        hierarchy=pin.hierarchy,
+        level=pin.level,
+        machine=pin.machine,
+        gpu=pin.gpu,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 
 from topmast.connection import Connection, MessageStream
-from topmast.errors import UnavailableError
+from topmast.errors import NotFoundError, UnavailableError
 from topmast.logs import LogChunk, LogCursor, LogSelection
 from topmast.status import Status
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
@@ -23,29 +23,42 @@ class LogReader:
         self._status = status
 
     def read(self, selection: LogSelection, attempt: Attempt) -> Generator[LogChunk, None, None]:
-        """One cluster after the other; all at once when they are followed and there are several."""
+        """One cluster after the other; all at once when they are followed and there are several.
+
+        Clusters may share the folder of the logs, and each hands out what it finds there: the output of a task is taken from
+        the cluster that runs it alone.
+        """
+        owners = {(one.job, one.task): one.cluster for one in attempt.placements}
         if selection.follow and len(attempt.clusters) > 1:
-            with closing(self._read_at_once(selection, attempt)) as chunks:
+            with closing(self._read_at_once(selection, attempt, owners)) as chunks:
                 for chunk in chunks:
                     yield chunk
             return
         for cluster in attempt.clusters:
-            with closing(self._read_cluster(self._connection, selection, attempt.attempt, cluster)) as chunks:
+            reading = self._read_cluster(self._connection, selection, attempt, cluster, owners)
+            with closing(reading) as chunks:
                 for chunk in chunks:
                     yield chunk
 
-    def _read_at_once(self, selection: LogSelection, attempt: Attempt) -> Generator[LogChunk, None, None]:
+    def _read_at_once(
+        self, selection: LogSelection, attempt: Attempt, owners: dict[tuple[str, int], str]
+    ) -> Generator[LogChunk, None, None]:
         # Closed when the reader has had enough: that ends the streams, whatever they are waiting for.
         connection = self._connection.sibling()
         readers = {
-            f"logs of {cluster}": self._read_cluster(connection, selection, attempt.attempt, cluster)
+            f"logs of {cluster}": self._read_cluster(connection, selection, attempt, cluster, owners)
             for cluster in attempt.clusters
         }
         with closing(side_by_side(readers, connection.close)) as chunks:
             yield from chunks
 
     def _read_cluster(
-        self, connection: Connection, selection: LogSelection, attempt: int, cluster: str
+        self,
+        connection: Connection,
+        selection: LogSelection,
+        attempt: Attempt,
+        cluster: str,
+        owners: dict[tuple[str, int], str],
     ) -> Generator[LogChunk, None, None]:
         cursor = LogCursor(selection.tail_lines)
 
@@ -57,11 +70,19 @@ class LogReader:
             if address is None:
                 raise UnavailableError(f"the cluster manager of {cluster} does not answer")
             stub = cluster_manager_pb2_grpc.ClusterManagerStub(connection.channel(address))
-            return stub.ReadLogs(selection.request(attempt))
+            return stub.ReadLogs(selection.request(attempt.attempt))
 
         peer = f"the cluster manager of {cluster}"
-        with closing(connection.stream(begin, peer, endless=False)) as messages:
-            for message in messages:
-                chunk = cursor.unread(message)
-                if chunk:
-                    yield LogChunk(cluster, message.attempt, message.job, message.task, chunk)
+        # The order to start it may still be on its way there.
+        live = attempt.ended_s is None
+        stream = connection.stream(begin, peer, endless=False, may_come=live and selection.follow)
+        with closing(stream) as messages:
+            try:
+                for message in messages:
+                    chunk = cursor.unread(message)
+                    # A job may have grown since: what nobody knew of belongs to the first that hands it out.
+                    if chunk and owners.setdefault((message.job, message.task), cluster) == cluster:
+                        yield LogChunk(cluster, message.attempt, message.job, message.task, chunk)
+            except NotFoundError:
+                if not live or selection.follow:
+                    raise

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from topmast.errors import LogBrokeOffError, NotFoundError
+from topmast.errors import LogBrokeOffError, NotFoundError, NotPlacedYetError
+from topmast.messages import message_of, refused
 from topmast.v1 import cluster_manager_pb2
 from topmast.workloads import Attempt, Workload
 
@@ -35,7 +36,8 @@ class LogSelection:
     tail_lines: int = 0
 
     def request(self, attempt: int) -> cluster_manager_pb2.ReadLogsRequest:
-        return cluster_manager_pb2.ReadLogsRequest(
+        return message_of(
+            cluster_manager_pb2.ReadLogsRequest,
             workload=self.workload,
             attempt=attempt,
             job=self.job,
@@ -43,6 +45,30 @@ class LogSelection:
             follow=self.follow,
             tail_lines=self.tail_lines,
         )
+
+    def checked(self) -> LogSelection:
+        """The same; raises InvalidArgumentError for what cannot be asked for."""
+        self.request(1 if self.attempt is None else self.attempt)
+        return self
+
+    def of(self, workload: Workload) -> LogSelection:
+        """The same by the workload's own name: ARRAY[7] stands for one. Raises InvalidArgumentError for an array as a whole."""
+        if workload.elements is not None:
+            raise refused("workload", f"{workload.workload} is an array; read one element: {workload.workload}[INDEX]")
+        return replace(self, workload=workload.workload)
+
+    def refuse_unknown_tasks(self, workload: Workload) -> None:
+        """Raises NotFoundError when the workload has no such job, or no such task in it."""
+        jobs = workload.specification.jobs
+        chosen = [job for job in jobs if self.job in ("", job.name)]
+        if not chosen:
+            named = ", ".join(job.name for job in jobs)
+            raise NotFoundError(f"workload {workload.workload} has no job {self.job}; its jobs: {named}")
+        most = max(max(job.tasks, job.max_tasks) for job in chosen)
+        if self.task is not None and not 0 <= self.task < most:
+            of_job = f"job {self.job} of workload {workload.workload}" if self.job else f"workload {workload.workload}"
+            has = "task 0 only" if most == 1 else f"tasks 0 to {most - 1}"
+            raise NotFoundError(f"{of_job} has no task {self.task}; it has {has}")
 
     def choose_attempt(self, workload: Workload, after: int) -> Attempt | None:
         """The attempt to read: the one asked for, else the newest one after `after` that has been placed."""
@@ -67,10 +93,22 @@ def nothing_to_read(selection: LogSelection, workload: Workload) -> NotFoundErro
         return NotFoundError(
             f"workload {workload.workload} has no placed attempt {selection.attempt}; its attempts: {known}"
         )
+    state = state_words(workload)
+    if workload.state.ended:
+        return NotFoundError(f"workload {workload.workload} was never placed, it is {state}")
+    return NotPlacedYetError(f"workload {workload.workload} has not been placed yet, it is {state}")
+
+
+def state_words(workload: Workload) -> str:
+    """WAITING: no_room in east; CANCELLED: wrong data; PENDING, it is tried again after a pause."""
     position = workload.queue_position
-    reason = workload.reason or (position.reason if position is not None else "")
-    state = f"{workload.state}: {reason}" if reason else workload.state.value
-    return NotFoundError(f"workload {workload.workload} has not been placed yet, it is {state}")
+    if position is not None and position.next_try_s is not None:
+        return f"{workload.state}, it is tried again after a pause"
+    why = workload.reason
+    if position is not None and position.diagnosis is not None:
+        found = position.diagnosis
+        why = f"{found.reason} in {found.region}" if found.region else found.reason
+    return f"{workload.state}: {why}" if why else workload.state.value
 
 
 class LogCursor:

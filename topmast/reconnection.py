@@ -9,9 +9,12 @@ import grpc
 
 from topmast.channel import MAX_ATTEMPTS
 from topmast.errors import LogBrokeOffError, TopmastError
+from topmast.messages import refused, shown
 
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 5.0
+_LONGEST_PATIENCE_S = 1e8
+"""Some three years."""
 
 _BROKEN_OFF = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 """How a stream ends when the server goes away; CANCELLED is what one that shuts down in order says."""
@@ -26,8 +29,11 @@ class Patience:
     patience_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= MAX_ATTEMPTS:
-            raise ValueError(f"attempts is {self.attempts}; it must be 1 to {MAX_ATTEMPTS}")
+        if type(self.attempts) is not int or not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise refused("attempts", f"must be a whole number from 1 to {MAX_ATTEMPTS}, not {shown(self.attempts)}")
+        for field, seconds in (("timeout_s", self.timeout_s), ("patience_s", self.patience_s)):
+            if type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST_PATIENCE_S:
+                raise refused(field, f"must be seconds from 0 to {_LONGEST_PATIENCE_S:.0f}, not {shown(seconds)}")
 
 
 class Reconnection:

@@ -21,6 +21,15 @@ Lock = threading.Lock
 ClosedFlag = threading.Event
 """Set when the connection is closed. `wait(seconds)` returns True as soon as it is set, False when it was not."""
 
+ChannelClosed = ValueError
+"""What gRPC raises where a channel was closed by another thread between a look at it and its use."""
+
+
+def in_thread(call: Callable[[], Item]) -> Item:
+    """What a call returns that takes a while: whoever calls waits."""
+    return call()
+
+
 WAITING_ITEMS = 1_000
 """How many items may wait for a slow caller before the readers have to."""
 

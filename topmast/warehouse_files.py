@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from topmast.errors import PreconditionError
+from topmast.messages import existing_folder, refused
 from topmast.v1 import data_placement_pb2 as messages
 
 _CHUNK_BYTES = 2**20
@@ -21,6 +24,17 @@ def import_requests(folder: Path, options: messages.ImportOptions) -> Iterator[m
             while content := file.read(_CHUNK_BYTES):
                 chunk = messages.WarehouseFileChunk(file=path.name, content=content)
                 yield messages.ImportWarehouseRequest(chunk=chunk)
+
+
+def readable_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder; raises InvalidArgumentError where it, or a file of a warehouse in it, cannot be read."""
+    path = existing_folder("folder", folder)
+    try:
+        for file in _files(path):
+            file.open("rb").close()
+    except OSError as error:
+        raise refused("folder", f"{error.filename} cannot be read: {error.strerror}") from error
+    return path
 
 
 class ReceivedFiles:
@@ -44,6 +58,18 @@ def received_folder(folder: Path) -> Iterator[ReceivedFiles]:
 
     Raises PreconditionError where it has files of a warehouse that did not come: they would be read with those that did.
     """
+    try:
+        with _received_aside(folder) as received:
+            yield received
+    except OSError as error:
+        if error.errno is None:
+            # Not of the operating system: it is not about the folder.
+            raise
+        raise PreconditionError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _received_aside(folder: Path) -> Iterator[ReceivedFiles]:
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".received-", dir=folder) as aside:
         received = ReceivedFiles(Path(aside))
@@ -55,7 +81,15 @@ def received_folder(folder: Path) -> Iterator[ReceivedFiles]:
                 f"remove {'it' if len(others) == 1 else 'them'}, or name another folder"
             )
         for name in sorted(received.names):
-            (Path(aside) / name).replace(folder / name)
+            _put(Path(aside) / name, folder / name)
+
+
+def _put(received: Path, place: Path) -> None:
+    """Replaces a regular file; through a link, or into a pipe, it is written."""
+    if place.is_symlink() or (place.exists() and not place.is_file()):
+        shutil.copyfile(received, place)
+    else:
+        received.replace(place)
 
 
 def _files(folder: Path) -> list[Path]:

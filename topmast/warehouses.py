@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from topmast.messages import mapping, message_list, message_of, refused, shown
 from topmast.v1 import data_placement_pb2 as messages
 
 
@@ -303,9 +304,13 @@ def move_from_proto(message: messages.TableMove) -> TableMove:
 
 
 def settings_to_proto(choices: PlacementChoices | None) -> messages.PlacementSettings:
+    """The message to send; raises InvalidArgumentError for values of wrong types."""
     if choices is None:
         return messages.PlacementSettings()
-    return messages.PlacementSettings(
+    if not isinstance(choices, PlacementChoices):
+        raise refused("choices", f"must be PlacementChoices, not {shown(choices)}")
+    return message_of(
+        messages.PlacementSettings,
         solver=choices.solver or "",
         preset=choices.preset or "",
         time_limit_s=choices.time_limit_s,
@@ -317,17 +322,31 @@ def settings_to_proto(choices: PlacementChoices | None) -> messages.PlacementSet
         spare_hardware=choices.spare_hardware,
         hot_storage_share=choices.hot_storage_share,
         partition_copies=choices.partition_copies,
-        correlated_failures=[
-            messages.CorrelatedFailure(region=region, other=other, probability=probability)
-            for region, other, probability in choices.correlated_failures or ()
-        ],
+        correlated_failures=message_list(
+            "correlated_failures", tuple, choices.correlated_failures or (), _correlated_failure_to_proto
+        ),
         spare_gpu_shares=[
-            messages.SpareGpuShare(region=region, share=share)
-            for region, share in (choices.spare_gpu_shares or {}).items()
+            message_of(messages.SpareGpuShare, region=region, share=share)
+            for region, share in mapping("spare_gpu_shares", choices.spare_gpu_shares or {}).items()
         ],
         bound=choices.bound,
         seed=choices.seed,
     )
+
+
+def link_to_proto(link: object, bytes_per_day: float) -> messages.RegionLink:
+    """What can be copied in a day between two regions; raises InvalidArgumentError for what is no such link."""
+    if not isinstance(link, tuple) or len(link) != 2:
+        raise refused("link_bytes_per_day", f"must have pairs of regions (from, to) as keys, not {shown(link)}")
+    source, target = link
+    return message_of(messages.RegionLink, source=source, target=target, bytes_per_day=bytes_per_day)
+
+
+def _correlated_failure_to_proto(failure: tuple[str, str, float]) -> messages.CorrelatedFailure:
+    if len(failure) != 3:
+        raise refused("probability", f"must be two regions and a probability, not {shown(failure)}")
+    region, other, probability = failure
+    return message_of(messages.CorrelatedFailure, region=region, other=other, probability=probability)
 
 
 def progress_from_proto(message: messages.PlacementPlanProgress) -> PlanProgress:

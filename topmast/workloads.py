@@ -5,10 +5,12 @@ Times are seconds since the epoch on the clock of the service; None means not ye
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topmast.diagnoses import Diagnosis, diagnosis_from_proto
+from topmast.diagnoses import Diagnosis, RegionDiagnosis, diagnosis_from_proto, region_diagnosis_from_proto
+from topmast.notifications import NotificationStatus, notification_status_from_proto
 from topmast.specifications import WorkloadSpecification, specification_from_proto
 from topmast.v1 import global_scheduler_pb2, workload_pb2
 
@@ -52,6 +54,18 @@ class Submission:
 
     workload: str
     existed: bool
+    remarks: tuple[str, ...] = ()
+    """What was asked for and is not done as the service is configured, in sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedWorkload:
+    """Another workload for which one waits; `condition` is "ok" (completed), "failed" or "any" (ended)."""
+
+    condition: str
+    workload: str
+    name: str
+    state: WorkloadState
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,22 @@ class JobTuning:
 
 
 @dataclass(frozen=True, slots=True)
+class Preemptor:
+    """The workload for which another one had to make room; one of another tenant has no name here ("")."""
+
+    workload: str
+    name: str
+    priority: int
+    level: int
+
+    @property
+    def words(self) -> str:
+        """w-12 (resnet), priority 1; or: a workload of another tenant, priority 1."""
+        who = f"{self.workload} ({self.name})" if self.workload else "a workload of another tenant"
+        return f"{who}, priority {self.priority}"
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a workload. `end` is completed, failed, cancelled, or the cause of its eviction; "" while it runs.
 
@@ -139,6 +169,10 @@ class Attempt:
     """Of its jobs that use cells of a virtual cluster."""
     tunings: tuple[JobTuning, ...] = ()
     """While it is live: of its jobs with GPUs."""
+    preempted_by: Preemptor | None = None
+    """For what it made room, or is making room."""
+    exit_code: int | None = None
+    """Of the task that is to blame where it failed (128 and the signal if one killed it); None: there is none."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -158,6 +192,8 @@ class QueuePosition:
     reason: str
     diagnosis: Diagnosis | None
     """Why the last auction refused it; None: none has."""
+    next_try_s: float | None = None
+    """After a failure: when it is tried again; until then it stands where its last attempt stood. None: it need not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +211,20 @@ class Consolidation:
     packlimit: float
     """Jobs of a greater skew are consolidated."""
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayElements:
+    """How the elements of an array are; what is queued counts as pending."""
+
+    size: int
+    at_most: int | None
+    """At most so many are in the queue or running at once; None: all may be."""
+    states: Mapping[WorkloadState, int]
+    awaiting_turn: int
+    """Of those that are pending: how many wait for their turn, and are not in the queue yet."""
+    failed: tuple[int, ...]
+    """The indices of the first that failed, at most 20."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +247,26 @@ class Workload:
     attempts: tuple[Attempt, ...]
     consolidations: tuple[Consolidation, ...] = ()
     """As `attempts`; of every job of several tasks with GPUs."""
+    region_diagnoses: tuple[RegionDiagnosis, ...] = ()
+    """With `get` only, while it is queued and the last auction refused it: what each region says, by name."""
+    remarks: tuple[str, ...] = ()
+    """As `attempts`; what was asked for and is not done as the service is configured, in sentences."""
+    held_by: str = ""
+    """Who holds it; "": nobody. While it is live: it is held when it is back in the queue."""
+    requeue_requested: bool = False
+    """It is being stopped because its user sends it back to the queue."""
+    revision: int = 0
+    """Grows with each change of what was submitted; 0: there was none."""
+    waits_for: tuple[AwaitedWorkload, ...] = ()
+    """The others for which it waits at present, by its `specification.after`."""
+    array: str = ""
+    """The array that it is an element of, or is itself; "": none."""
+    array_index: int | None = None
+    """Of an element."""
+    elements: ArrayElements | None = None
+    """Of an array as a whole: it stands for all its elements, and has no attempts of its own."""
+    notification: NotificationStatus | None = None
+    """As `attempts`, where somebody is told of what happens to it: how that goes."""
 
     @property
     def name(self) -> str:
@@ -235,6 +305,29 @@ def workload_from_proto(message: workload_pb2.Workload) -> Workload:
             )
             for one in message.consolidations
         ),
+        region_diagnoses=tuple(region_diagnosis_from_proto(one) for one in message.region_diagnoses),
+        remarks=tuple(message.remarks),
+        held_by=message.held_by,
+        requeue_requested=message.requeue_requested,
+        revision=message.revision,
+        waits_for=tuple(
+            AwaitedWorkload(one.condition, one.workload, one.name, state_from_proto(one.state))
+            for one in message.waits_for
+        ),
+        array=message.array,
+        array_index=message.array_index if message.HasField("array_index") else None,
+        elements=_elements_from_proto(message.elements) if message.HasField("elements") else None,
+        notification=notification_status_from_proto(message.notification) if message.HasField("notification") else None,
+    )
+
+
+def _elements_from_proto(message: workload_pb2.ArrayElements) -> ArrayElements:
+    return ArrayElements(
+        size=message.size,
+        at_most=message.at_most or None,
+        states={state_from_proto(one.state): one.elements for one in message.states},
+        awaiting_turn=message.awaiting_turn,
+        failed=tuple(message.failed),
     )
 
 
@@ -247,6 +340,7 @@ def position_from_proto(message: workload_pb2.QueuePosition) -> QueuePosition:
         message.rank or None,
         message.reason,
         diagnosis_from_proto(message.diagnosis) if message.HasField("diagnosis") else None,
+        message.next_try_s or None,
     )
 
 
@@ -291,7 +385,13 @@ def _attempt_from_proto(message: workload_pb2.Attempt) -> Attempt:
             )
             for tuning in message.tunings
         ),
+        preempted_by=_preemptor_from_proto(message.preempted_by) if message.HasField("preempted_by") else None,
+        exit_code=message.exit_code if message.HasField("exit_code") else None,
     )
+
+
+def _preemptor_from_proto(message: workload_pb2.Preemptor) -> Preemptor:
+    return Preemptor(message.workload, message.name, message.priority, message.level)
 
 
 @dataclass(frozen=True, slots=True)

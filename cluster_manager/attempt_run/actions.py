@@ -86,6 +86,8 @@ class RecordEnd(NamedTuple):
     failed: bool = False
     """It counts against the workload's retries."""
     not_before_s: float = 0.0
+    exit_code: int | None = None
+    """Of the task that is to blame where it failed; None: it did not, or there is none."""
 
     @property
     def migrates(self) -> bool:

@@ -29,6 +29,10 @@ class Eviction(NamedTuple):
     """The machine should be back with inference already: there is no more time to save anything."""
     room_for: WorkloadId | None = None
     """When it migrates for another workload's sake: which one waits for its place."""
+    limit_s: float | None = None
+    """When its time limit is reached: how long it was allowed to run."""
+    asked_by: str | None = None
+    """When its user sends it back to the queue: who says so."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """As details of an event, and as it is stored."""
@@ -46,6 +50,10 @@ class Eviction(NamedTuple):
             document["to"] = list(self.to)
         if self.room_for is not None:
             document["room_for"] = self.room_for
+        if self.limit_s is not None:
+            document["limit_s"] = self.limit_s
+        if self.asked_by is not None:
+            document["asked_by"] = self.asked_by
         return document
 
     @staticmethod
@@ -55,12 +63,14 @@ class Eviction(NamedTuple):
         if "by" not in document:
             to = document.get("to", ())
             machines = tuple(MachineId(str(name)) for name in to) if isinstance(to, list) else ()
-            room_for = document.get("room_for")
+            room_for, limit_s, asked_by = (document.get(name) for name in ("room_for", "limit_s", "asked_by"))
             return Eviction(
                 cause,
                 to=machines,
                 overdue=document.get("overdue") is True,
                 room_for=None if room_for is None else WorkloadId(str(room_for)),
+                limit_s=None if limit_s is None else float(str(limit_s)),
+                asked_by=None if asked_by is None else str(asked_by),
             )
         return Eviction(
             cause,
@@ -80,7 +90,7 @@ class PlaceFreed(NamedTuple):
 
 
 class LeaveAsked(NamedTuple):
-    """It has to make room, or is drained, reclaimed or cancelled: it saves its work and stops."""
+    """It has to make room, or is drained, reclaimed or cancelled, or its time is over: it saves its work and stops."""
 
     at_s: float
     eviction: Eviction
@@ -171,6 +181,8 @@ class Gone(NamedTuple):
     progress: float = 0.0
     checkpoint_progress: float = 0.0
     reason: str = ""
+    exit_codes: tuple[int, ...] = ()
+    """With which tasks ended that are to blame, one of each of its clusters at most; 128 and the signal of those killed."""
 
 
 AttemptEvent: TypeAlias = (

@@ -47,9 +47,10 @@ from cluster_manager.attempt_run.events import (
     TaskFailed,
     TaskLost,
 )
-from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, Phase, stop_grace_s
+from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, Phase, lost_with_machine, stop_grace_s
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State, next_state
+from domain.time_limit import time_limit_sentence
 
 Step: TypeAlias = tuple[AttemptRun, tuple[AttemptAction, ...]]
 
@@ -78,7 +79,7 @@ TABLE: MappingProxyType[tuple[Phase, type[AttemptEvent]], Phase] = MappingProxyT
         (Phase.BROKEN, CheckpointSaved): Phase.BROKEN,
         # A plan gave it other placements, and its clusters have taken them over.
         (Phase.RUNNING, Resized): Phase.RUNNING,
-        # A better workload, a drain, a reclaim or a cancellation wants it to stop.
+        # A better workload, a drain, a reclaim, a cancellation or its time limit wants it to stop.
         (Phase.DISPATCHED, LeaveAsked): Phase.LEAVING,
         (Phase.STARTING, LeaveAsked): Phase.LEAVING,
         (Phase.RUNNING, LeaveAsked): Phase.LEAVING,
@@ -173,7 +174,7 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         case Gone():
             return _end(run, event, _ended_as(run))
         case MachineLost():
-            return _leave(run, event, Eviction(EvictionCause.MACHINE_LOST), phase)
+            return _leave(run, event, lost_with_machine(run.eviction), phase)
         case GraceOver():
             eviction = run.eviction or Eviction(EvictionCause.RECLAIMED)
             return _leave(run, event, eviction._replace(overdue=True), phase)
@@ -272,6 +273,9 @@ def _ended_as(run: AttemptRun) -> str:
     """How it ended that has not completed: cancelled or failed, or for what it had to leave, or lost by itself."""
     if run.cancelled:
         return "cancelled"
+    if run.eviction is not None and run.eviction.cause is EvictionCause.TIME_LIMIT:
+        # Whatever its tasks made of being stopped: it is not tried again.
+        return EvictionCause.TIME_LIMIT.value
     if run.task_failed:
         return "failed"
     return "lost" if run.eviction is None else run.eviction.cause.value
@@ -281,13 +285,18 @@ def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
     """The end, with what becomes of the workload. Its own time never goes back, whatever other clocks say."""
     facts, _, state, reached, saved, saved_s, _, started_s, eviction, cancelled, failed, history = run
     ended_s = max(saved_s, event.at_s)
-    happening, not_before_s = _becomes(facts, ended_as, ended_s)
+    exit_codes = event.exit_codes if ended_as == "failed" and isinstance(event, Gone) else ()
+    happening, not_before_s = _becomes(facts, ended_as, ended_s, exit_codes)
     state = next_state(facts.key.workload, state, happening)
     if event.progress > reached or event.checkpoint_progress > saved:
         reached, saved = _reached(run, event)
-    told_as = "failed" if ended_as == "lost" else ended_as
-    counts = ended_as == "failed"
-    end = RecordEnd(facts.key, told_as, event.reason, ended_s, reached, saved, state, counts, not_before_s)
+    told_as = "failed" if ended_as in ("lost", EvictionCause.TIME_LIMIT) else ended_as
+    counts, reason = ended_as == "failed", event.reason
+    if ended_as == EvictionCause.TIME_LIMIT and eviction is not None and eviction.limit_s is not None:
+        reason = time_limit_sentence(eviction.limit_s)
+    end = RecordEnd(facts.key, told_as, reason, ended_s, reached, saved, state, counts, not_before_s)
+    if exit_codes:
+        end = end._replace(exit_code=exit_codes[0])
     history = (*history, event)
     ended = AttemptRun(
         facts, Phase.ENDED, state, reached, saved, saved_s, 0.0, started_s, eviction, cancelled, failed, history
@@ -295,7 +304,9 @@ def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
     return ended, (end,)
 
 
-def _becomes(facts: AttemptFacts, ended_as: str, ended_s: float) -> tuple[Happening, float]:
+def _becomes(
+    facts: AttemptFacts, ended_as: str, ended_s: float, exit_codes: tuple[int, ...]
+) -> tuple[Happening, float]:
     """What happens to the workload at the end of its attempt, and before when it is not tried again."""
     retry, failures = facts.retry, facts.failures + 1
     match ended_as:
@@ -307,7 +318,9 @@ def _becomes(facts: AttemptFacts, ended_as: str, ended_s: float) -> tuple[Happen
             # A failure, but none of the user's: it is always tried again, after a while in which a machine that is
             # about to be reported lost is.
             return Happening.ATTEMPT_FAILED, ended_s + retry.wait_s(1)
-        case "failed" if failures > retry.max_retries:
+        case EvictionCause.TIME_LIMIT:
+            return Happening.FAILED, 0.0
+        case "failed" if not retry.tries_again(failures, exit_codes):
             return Happening.FAILED, 0.0
         case "failed":
             return Happening.ATTEMPT_FAILED, ended_s + retry.wait_s(failures)

@@ -83,6 +83,14 @@ def stop_grace_s(run: AttemptRun) -> float:
     return 0.0 if at_once or run.phase is Phase.BROKEN else run.facts.stop_grace_s
 
 
+def lost_with_machine(eviction: Eviction | None) -> Eviction:
+    """Why it leaves from now on, of which a machine is lost: it stops at once. Where its time limit was reached already, that
+    stays the reason: else it would run for another such time."""
+    if eviction is not None and eviction.cause is EvictionCause.TIME_LIMIT:
+        return eviction._replace(overdue=True)
+    return Eviction(EvictionCause.MACHINE_LOST)
+
+
 def new_run(facts: AttemptFacts) -> AttemptRun:
     """A new attempt: it has its place and waits until that is free."""
     return AttemptRun(facts, Phase.DISPATCHED, State.DISPATCHED, facts.progress_at_start, facts.progress_at_start)

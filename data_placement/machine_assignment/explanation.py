@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from data_placement.machine_assignment.outcome import outcomes_of
 from data_placement.machine_assignment.region_machines import RegionMachines
 from domain.capacity_requests import ClusterRequests, why_fixed
+from domain.clock import utc_time
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import ClusterId, MachineId
 from domain.machine_moves import MachineMovement, MoveState
@@ -85,7 +86,7 @@ def _movement(machine: MachineId, move: MachineMovement, running: int) -> str:
             return f"machine {machine} was to go to {move.to_cluster}, and stays in {move.from_cluster} after all"
         case MoveState.DRAINING:
             held = f"; {running} GPUs are in use on it" if running else "; nothing is on it any more"
-            until = "" if move.deadline_s is None else f", until {move.deadline_s:.0f} on the clock of the service"
+            until = "" if move.deadline_s is None else f", until {utc_time(move.deadline_s)}"
             return f"{going}: it drains{until}{held}"
 
 

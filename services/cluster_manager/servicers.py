@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import grpc
 
 from domain.identifiers import ClusterId
+from services.cluster_manager.session_relay import relay_session
 from services.cluster_manager.status_messages import (
     changes_to_proto,
     key_from_proto,
@@ -28,11 +29,15 @@ from services.execution.executor import (
     Executor,
     ImpossibleOrder,
     OrderRefused,
+    SessionImpossible,
     StaleOrder,
     TaskReport,
+    TooManySessions,
     UnknownAttempt,
+    UnknownTask,
 )
-from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.grpc_errors import Exhausted, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.storage.storage_folder import StoreFailed
 from services.wire.plans import attempt_to_text
 from topmast.v1 import (
     cluster_manager_pb2,
@@ -45,6 +50,7 @@ STALE_ATTEMPT = "STALE_ATTEMPT"
 STALE_LEASE = "STALE_LEASE"
 
 _RETRY_AFTER_S = 0.5
+_STORE_AGAIN_S = 5.0
 
 _CHANGES_AT_ONCE = 256
 """To make a message of more would hold the event loop up."""
@@ -205,6 +211,18 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
             async for chunk in self._executor.read_logs(log_request_from_proto(request)):
                 yield log_chunk_to_proto(chunk)
 
+    async def OpenSession(  # type: ignore[override]  # gRPC takes both kinds
+        self,
+        request_iterator: AsyncIterator[cluster_manager_pb2.OpenSessionRequest],
+        context: grpc.aio.ServicerContext[
+            cluster_manager_pb2.OpenSessionRequest, cluster_manager_pb2.OpenSessionResponse
+        ],
+    ) -> None:
+        """Written to the context and not yielded: so a caller who leaves ends it at once, wherever it is."""
+        self._gate.check()
+        with _told_to_the_caller():
+            await relay_session(self._executor, request_iterator, context.write)
+
 
 class TrainingSessionServicer(training_session_pb2_grpc.TrainingSessionServicer):
     """Progress in, advice out."""
@@ -268,5 +286,13 @@ def _told_to_the_caller() -> Iterator[None]:
         raise PreconditionFailed(STALE_ATTEMPT, attempt_to_text(refusal.key), str(refusal)) from refusal
     except ImpossibleOrder as refusal:
         raise InvalidArgument.of("placements", str(refusal)) from refusal
+    except StoreFailed as failure:
+        raise Unavailable(str(failure), _STORE_AGAIN_S) from failure
+    except UnknownTask as refusal:
+        raise NotFound("task", refusal.name, refusal.known) from refusal
+    except TooManySessions as refusal:
+        raise Exhausted(str(refusal)) from refusal
+    except SessionImpossible as refusal:
+        raise PreconditionFailed("SESSION", attempt_to_text(refusal.key), str(refusal)) from refusal
     except OrderRefused as refusal:
         raise PreconditionFailed("ORDER", attempt_to_text(refusal.key), str(refusal)) from refusal

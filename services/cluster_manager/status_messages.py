@@ -46,6 +46,7 @@ def status_to_proto(status: AttemptStatus) -> cluster_manager_pb2.AttemptStatus:
         measured=[cluster_manager_pb2.JobMeasurement(**measured._asdict()) for measured in status.measured],
         lost_tasks=[cluster_manager_pb2.LostTask(job=lost.job, task=lost.task) for lost in status.lost_tasks],
         rendezvous=[cluster_manager_pb2.Rendezvous(**one._asdict()) for one in status.rendezvous],
+        exit_code=status.exit_code,
     )
 
 
@@ -191,10 +192,14 @@ def log_request_from_proto(message: cluster_manager_pb2.ReadLogsRequest) -> LogR
     )
 
 
+def name_problems(workload: str) -> list[FieldProblem]:
+    if _is_name(workload):
+        return []
+    return [FieldProblem("workload", f"{in_quotes(workload)} is no name of a workload")]
+
+
 def _key_problems(workload: str, attempt: int) -> list[FieldProblem]:
-    problems: list[FieldProblem] = []
-    if not _is_name(workload):
-        problems.append(FieldProblem("workload", f"{in_quotes(workload)} is no name of a workload"))
+    problems = name_problems(workload)
     if attempt < 1:
         problems.append(FieldProblem("attempt", f"is {attempt}; attempts are numbered from 1"))
     return problems

@@ -153,8 +153,14 @@ class ClusterManagerTier:
         from services.execution.ray_executor import RayExecutor
         from services.execution.routing_executor import RoutingExecutor
 
+        stores = self._configuration.storage.urls(self._home)
         interval_s = guard_interval_s(self._configuration.lease)
-        configuration = RayExecutorConfiguration(self._home, Path.cwd(), allow_interval_s=interval_s)
+        configuration = RayExecutorConfiguration(
+            self._home,
+            stores,
+            allow_interval_s=interval_s,
+            memory=self._configuration.task_memory.settings(),
+        )
         processes = RayExecutor(self._cluster, machines, self._clock, configuration, allowed_s)
         return RoutingExecutor(EmulatedExecutor(self._clock), processes)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from services.command_line.output import note
+
 if TYPE_CHECKING:
-    from topmast import Client
+    from topmast import AsyncClient, Client
 
 READING_ATTEMPTS = 3
 """About a second when nothing answers: people are waiting."""
@@ -18,7 +20,26 @@ _TIMEOUT_S = 60.0
 def connect(
     address: str | None, attempts: int = READING_ATTEMPTS, patience_s: float = 60.0, timeout_s: float = _TIMEOUT_S
 ) -> Client:
-    """A client for the address that was said, or that a client finds by itself."""
+    """A client for the address that was said, or that a client finds by itself; says so where that is a guess.
+
+    Raises UnreachableError where the home that counts has no service.
+    """
     from topmast import Client
 
+    _say_where_guessed(address)
     return Client(address, attempts=attempts, timeout_s=timeout_s, patience_s=patience_s)
+
+
+def connect_on_loop(address: str | None) -> AsyncClient:
+    """The same for what runs on an event loop."""
+    from topmast import AsyncClient
+
+    _say_where_guessed(address)
+    return AsyncClient(address, attempts=READING_ATTEMPTS, timeout_s=_TIMEOUT_S)
+
+
+def _say_where_guessed(address: str | None) -> None:
+    from topmast.address import DEFAULT_ADDRESS, is_guessed, topmast_home
+
+    if is_guessed(address):
+        note(f"no Topmast is up from {topmast_home()}; asking the one at {DEFAULT_ADDRESS}")

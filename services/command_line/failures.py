@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from functools import wraps
+from typing import NoReturn, ParamSpec
 
 import typer
 
 from services.command_line.exit_code import ExitCode
+from services.command_line.extras import Extra, ExtraMissing, extra_of, require
+from services.command_line.option_names import option_name
 from services.command_line.output import note
+
+Arguments = ParamSpec("Arguments")
 
 DEBUG_VARIABLE = "TOPMAST_DEBUG"
 """Set: an internal error shows its traceback."""
@@ -36,6 +41,8 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.retention.archive", "ArchiveUnusable", ExitCode.REFUSED),
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
+    ("services.runtime.serve", "NotInFleet", ExitCode.NOT_FOUND),
+    ("services.runtime.host_lock", "HostLockTaken", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStarted", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStopped", ExitCode.UNAVAILABLE),
 )
@@ -51,6 +58,10 @@ def explain(error: Exception) -> tuple[ExitCode, str] | None:
         if kind is not None and isinstance(error, kind):
             status = getattr(getattr(error, "code", None), "name", "")
             return ExitCode.INTERNAL if status in _INTERNAL else code, _sentence(error)
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error)) is not None:
+        return ExitCode.UNAVAILABLE, str(ExtraMissing(extra, (error.name or "").partition(".")[0]))
+    if isinstance(error, ExtraMissing):
+        return ExitCode.UNAVAILABLE, str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return ExitCode.USAGE, f"{error.filename}: {error.strerror}"
     return None
@@ -73,13 +84,32 @@ def not_there(name: str, known: Collection[str], what: str) -> NoReturn:
     raise typer.Exit(ExitCode.NOT_FOUND)
 
 
-@contextmanager
-def reported(*, in_full: bool = False) -> Iterator[None]:
-    """Ends the command with the right exit code, and a sentence on standard error, when what is inside fails.
+def reported(
+    *, needs: Extra | None = None, in_full: bool = False
+) -> Callable[[Callable[Arguments, None]], Callable[Arguments, None]]:
+    """Lets a command end with the right exit code, and a sentence on standard error, when it fails.
 
-    `in_full` is for servers, whose standard error is their log: an unforeseen error is logged with its traceback.
+    What a request had wrong is told by the command's own options. `needs` is what must be installed besides `topmast` for
+    anything of it; the command does not begin without. `in_full` is for servers, whose standard error is their log: an
+    unforeseen error is logged with its traceback.
     """
+
+    def decorated(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
+        @wraps(command)
+        def reporting(*arguments: Arguments.args, **said: Arguments.kwargs) -> None:
+            with _reported(lambda field: option_name(command, said, field), needs, in_full=in_full):
+                command(*arguments, **said)
+
+        return reporting
+
+    return decorated
+
+
+@contextmanager
+def _reported(rename: Callable[[str], str], needs: Extra | None, *, in_full: bool) -> Iterator[None]:
     try:
+        if needs is not None:
+            require(needs)
         yield
     except (typer.TyperException, typer.Exit, typer.Abort):
         # Wrong usage, which typer itself reports; or an exit that was decided on.
@@ -91,9 +121,14 @@ def reported(*, in_full: bool = False) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ExitCode.BROKEN_PIPE) from None
     except Exception as error:
-        code, sentence = explain(error) or (ExitCode.INTERNAL, _internal(error, in_full))
+        code, sentence = explain(_renamed(error, rename)) or (ExitCode.INTERNAL, _internal(error, in_full))
         note(f"topmast: {sentence}")
         raise typer.Exit(code) from error
+
+
+def _renamed(error: Exception, rename: Callable[[str], str]) -> Exception:
+    errors = sys.modules.get("topmast.errors")
+    return error.renamed(rename) if errors is not None and isinstance(error, errors.TopmastError) else error
 
 
 def _internal(error: Exception, in_full: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Self
 
-from services.command_line.output import show_json
+from services.command_line.output import note, show_json
 
 if TYPE_CHECKING:
     from topmast import LogChunk, Workload
@@ -38,6 +38,11 @@ class LogPrinter:
         if rest:
             self._begun[task] = rest
 
+    def remark(self, sentence: str) -> None:
+        """Says something about the log, apart from it, after what was begun of it."""
+        self._print_rest()
+        note(sentence)
+
     def _print_line(self, task: tuple[str, int, str, int], line: bytes) -> None:
         cluster, attempt, job, number = task
         if self._as_json:
@@ -50,6 +55,9 @@ class LogPrinter:
         return self
 
     def __exit__(self, *_failure: object) -> None:
+        self._print_rest()
+
+    def _print_rest(self) -> None:
         for task, line in self._begun.items():
             self._print_line(task, line)
         self._begun.clear()

@@ -12,6 +12,8 @@ from services.command_line.commands import (
     apply,
     cancel,
     change,
+    changing,
+    clean,
     clusters,
     compare,
     data,
@@ -19,15 +21,21 @@ from services.command_line.commands import (
     database,
     demo,
     down,
+    drain,
     events,
+    execute,
+    fleet,
     get,
+    holding,
     inference,
     listing,
     loans,
     logs,
     losses,
+    machines,
     mechanisms,
     policies,
+    port_forward,
     profile,
     queue,
     report,
@@ -37,13 +45,17 @@ from services.command_line.commands import (
     snapshot,
     status,
     submit,
+    tenants,
     trace,
+    tree,
     up,
+    usage,
     validate,
     version,
     virtual_clusters,
     watch,
 )
+from services.command_line.extras import Extra
 from services.command_line.failures import reported
 from services.command_line.options import AddressOption
 
@@ -69,18 +81,31 @@ def topmast(address: AddressOption = None) -> None:
     """A global scheduler for ML training: one queue, many regions."""
 
 
-def _add(panel: str, name: str, command: Callable[..., None], settings: dict[str, Any] | None = None) -> None:
-    app.command(name, rich_help_panel=panel, context_settings=settings)(reported()(command))
+def _add(
+    panel: str,
+    name: str,
+    command: Callable[..., None],
+    settings: dict[str, Any] | None = None,
+    needs: Extra | None = None,
+) -> None:
+    app.command(name, rich_help_panel=panel, context_settings=settings)(reported(needs=needs)(command))
 
 
-_add(_SERVICE, "up", up.up)
-_add(_SERVICE, "down", down.down)
+_add(_SERVICE, "up", up.up, needs=Extra.SERVER)
+_add(_SERVICE, "down", down.down, needs=Extra.SERVER)
+_add(_SERVICE, "clean", clean.clean, needs=Extra.SERVER)
 _add(_SERVICE, "status", status.status)
 _add(_SERVICE, "apply", apply.apply)
+_add(_SERVICE, "fleet", fleet.fleet)
+_add(_SERVICE, "machines", machines.machines)
+_add(_SERVICE, "drain", drain.drain)
+_add(_SERVICE, "undrain", drain.undrain)
+_add(_SERVICE, "tenants", tenants.tenants)
+_add(_SERVICE, "usage", usage.usage)
 _add(_SERVICE, "virtual-clusters", virtual_clusters.virtual_clusters)
 _add(_SERVICE, "loans", loans.loans)
-_add(_SERVICE, "inference-scheduler", inference.inference_scheduler)
-_add(_SERVICE, "mechanisms", mechanisms.list_mechanisms)
+_add(_SERVICE, "inference-scheduler", inference.inference_scheduler, needs=Extra.SERVER)
+_add(_SERVICE, "mechanisms", mechanisms.list_mechanisms, needs=Extra.SERVER)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
@@ -95,20 +120,27 @@ _add(_WORKLOADS, "submit", submit.submit)
 _add(_WORKLOADS, "run", run.run, run.CONTEXT_SETTINGS)
 _add(_WORKLOADS, "list", listing.list_workloads)
 _add(_WORKLOADS, "get", get.get)
+_add(_WORKLOADS, "tree", tree.tree)
 _add(_WORKLOADS, "watch", watch.watch)
 _add(_WORKLOADS, "logs", logs.logs)
+_add(_WORKLOADS, "exec", execute.execute)
+_add(_WORKLOADS, "port-forward", port_forward.port_forward)
 _add(_WORKLOADS, "cancel", cancel.cancel)
+_add(_WORKLOADS, "hold", holding.hold)
+_add(_WORKLOADS, "release", holding.release)
+_add(_WORKLOADS, "requeue", holding.requeue)
+_add(_WORKLOADS, "change", changing.change)
 _add(_WORKLOADS, "resize", change.resize)
 _add(_WORKLOADS, "retune", change.retune)
 _add(_WORKLOADS, "migrate", change.migrate)
 _add(_WORKLOADS, "queue", queue.queue)
 _add(_RUNS, "events", events.events)
-_add(_RUNS, "validate", validate.validate)
-_add(_RUNS, "report", report.report)
-_add(_RUNS, "demo", demo.demo)
-_add(_RUNS, "simulate", simulate.simulate)
-_add(_RUNS, "compare", compare.compare)
-_add(_RUNS, "policies", policies.list_policies)
+_add(_RUNS, "validate", validate.validate, needs=Extra.SIMULATOR)
+_add(_RUNS, "report", report.report, needs=Extra.SIMULATOR)
+_add(_RUNS, "demo", demo.demo, needs=Extra.SERVER)
+_add(_RUNS, "simulate", simulate.simulate, needs=Extra.SIMULATOR)
+_add(_RUNS, "compare", compare.compare, needs=Extra.SIMULATOR)
+_add(_RUNS, "policies", policies.list_policies, needs=Extra.SIMULATOR)
 app.add_typer(trace.app, rich_help_panel=_RUNS)
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+
+from services.command_line.table_fit import FittedTable, as_list, fit, total_width
+from services.command_line.table_fit import TextTable as TextTable  # noqa: PLC0414  # commands have what they print from here
 
 Styles: TypeAlias = Mapping[str, str]
 
@@ -34,49 +36,12 @@ encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(
 """One line, as in the event log."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """Rows of text under a head; the columns in `right` are aligned to the right. `title` is for terminals."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    right: frozenset[int] = frozenset()
-
-    def plain(self) -> str:
-        """Columns with two spaces between them, under a head in capitals; "-" where there is nothing."""
-        cells = [[name.upper() for name in self.head], *([cell or "-" for cell in row] for row in self.rows)]
-        widths = [max(len(row[column]) for row in cells) for column in range(len(self.head))]
-        lines = (
-            "  ".join(
-                cell.rjust(width) if column in self.right else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in cells
-        )
-        return "\n".join(lines)
-
-    def rich(self) -> Any:
-        """The same for rich."""
-        from rich import box
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        table = RichTable(title=self.title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for column, name in enumerate(self.head):
-            table.add_column(name, justify="right" if column in self.right else "left", overflow="fold")
-        for row in self.rows:
-            # Text, not str: what users name their things must not be taken for markup.
-            table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
-        return table
-
-
 def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def show(*tables: TextTable) -> None:
-    """Prints tables: with lines and colours on a terminal, else plain, with an empty line between two."""
+def show(*tables: TextTable, wide: bool = False) -> None:
+    """Prints tables: with colours on a terminal, within its width unless `wide`, else plain, with an empty line between two."""
     if not is_terminal():
         print("\n\n".join(table.plain() for table in tables), flush=True)
         return
@@ -84,7 +49,45 @@ def show(*tables: TextTable) -> None:
 
     console = Console(highlight=False)
     for table in tables:
-        console.print(table.rich())
+        print_table(console, table, wide=wide)
+
+
+def print_table(console: Any, table: TextTable, *, wide: bool = False) -> None:
+    """Prints one table to a console of rich."""
+    if not table.rows:
+        console.print(table.plain(), markup=False)
+        return
+    fitted = fit(table, None if wide else console.width)
+    if table.title:
+        console.print(table.title, style="italic", markup=False)
+    if fitted.widths is None:
+        console.print(as_list(fitted.table, console.width), markup=False, soft_wrap=True)
+    else:
+        if wide and total_width(fitted) > console.width:
+            # It goes on beyond the edge of the terminal, which breaks the lines there, or cuts them.
+            console.width = total_width(fitted)
+        console.print(rich_table(fitted))
+    if fitted.left_out:
+        names = ", ".join(name.upper() for name in fitted.left_out)
+        console.print(f"not shown at this width: {names}; --wide shows all", style="dim", markup=False)
+    console.print()
+
+
+def rich_table(fitted: FittedTable) -> Any:
+    """The same for rich."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    widths = fitted.widths or [None] * len(fitted.table.head)
+    for column, (name, width) in enumerate(zip(fitted.table.head, widths, strict=True)):
+        aligned: Any = "right" if column in fitted.table.right else "left"
+        table.add_column(name.upper(), justify=aligned, overflow="fold", width=width)
+    for row in fitted.table.rows:
+        # Text, not str: what users name their things must not be taken for markup.
+        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
+    return table
 
 
 def show_line(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from services.command_line.files import STANDARD_INPUT
+from services.command_line.files import STANDARD_INPUT, replayable
 from services.command_line.options import existing, in_a_folder
 from services.command_line.trace_options import seconds
 
@@ -54,6 +54,7 @@ SnapshotOption: TypeAlias = Annotated[
         "--snapshot",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         metavar="FILE",
         help="Go on from this moment of a service ('topmast snapshot save'), with its machines and tenants.",
         show_default=False,
@@ -70,12 +71,24 @@ DefaultDurationOption: TypeAlias = Annotated[
 ]
 FleetOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--fleet", exists=True, dir_okay=False, help="Machines: this fleet.yaml.", show_default=False),
+    typer.Option(
+        "--fleet",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="Machines: this fleet.yaml.",
+        show_default=False,
+    ),
 ]
 NodesOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--nodes", exists=True, dir_okay=False, help="Machines: those of this list of nodes (CSV).", show_default=False
+        "--nodes",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="Machines: those of this list of nodes (CSV).",
+        show_default=False,
     ),
 ]
 GpusOption: TypeAlias = Annotated[
@@ -106,6 +119,7 @@ TenantsOption: TypeAlias = Annotated[
         "--tenants",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="Priorities and quotas (YAML). Otherwise made from the trace.",
         show_default=False,
     ),
@@ -116,6 +130,7 @@ LoansOption: TypeAlias = Annotated[
         "--loans",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="Which clusters are for inference, and when they lend how many machines (CSV).",
         show_default=False,
     ),
@@ -126,6 +141,7 @@ TableMovesOption: TypeAlias = Annotated[
         "--table-moves",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         metavar="FILE",
         help="Tables that get another home, or copies, during the run (CSV, as 'topmast data plan -o' writes).",
         show_default=False,
@@ -158,6 +174,7 @@ DistributionOption: TypeAlias = Annotated[
         "--distribution",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         metavar="FILE",
         help="Service of workloads that completed before, for policies that go by it (CSV with a column gpu_time_s).",
         show_default=False,
@@ -169,6 +186,7 @@ ProfilesOption: TypeAlias = Annotated[
         "--profiles",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         metavar="FILE",
         help="How fast the models that workloads name are with which CPUs and memory (CSV).",
         show_default=False,
@@ -185,7 +203,9 @@ ModelsOfTraceOption: TypeAlias = Annotated[
 ]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--config", exists=True, dir_okay=False, help="Settings (YAML).", show_default=False),
+    typer.Option(
+        "--config", exists=True, dir_okay=False, callback=replayable, help="Settings (YAML).", show_default=False
+    ),
 ]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
@@ -210,6 +230,7 @@ VcsOption: TypeAlias = Annotated[
         "--vcs",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="Virtual clusters by tenant (YAML; a tenants.yaml is such a file): the clusters they name are divided into cells.",
         show_default=False,
     ),

@@ -8,7 +8,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from services.command_line.files import STANDARD_INPUT
+from services.command_line.files import STANDARD_INPUT, replayable
+from services.command_line.options import existing
 from services.command_line.trace_picture import picture_path
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -35,11 +36,7 @@ def _positive_or_none(value: float | None) -> float | None:
 
 
 def _readable(file: Path) -> Path:
-    if file == STANDARD_INPUT:
-        return Path("/dev/stdin")
-    if not file.is_file():
-        raise typer.BadParameter(f"there is no file {file}")
-    return file
+    return Path("/dev/stdin") if file == STANDARD_INPUT else existing(file)
 
 
 TraceArgument: TypeAlias = Annotated[
@@ -74,6 +71,7 @@ JobsOption: TypeAlias = Annotated[
         "--jobs",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="Alibaba's pai_job_table.csv, beside its task table: whose each task is.",
         show_default=False,
     ),
@@ -160,6 +158,7 @@ FleetOption: TypeAlias = Annotated[
         "--fleet",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="Fit sizes, models and tables to this fleet.yaml.",
         show_default=False,
     ),
@@ -167,7 +166,12 @@ FleetOption: TypeAlias = Annotated[
 TenantsOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--tenants", exists=True, dir_okay=False, help="Give them to these tenants (YAML).", show_default=False
+        "--tenants",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="Give them to these tenants (YAML).",
+        show_default=False,
     ),
 ]
 SizesOption: TypeAlias = Annotated[

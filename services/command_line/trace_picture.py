@@ -57,7 +57,7 @@ def picture_path(path: Path | None) -> Path | None:
 
 def write_picture(path: Path, title: str, rows: Sequence[TraceRow], summary: TraceSummary) -> None:
     """Draws into a new file, whole or not at all; the same trace gives the same bytes as SVG."""
-    from services.command_line.atomic_file import atomic_file
+    from formats.atomic_file import atomic_file
 
     panels = _panels(rows, summary)
     with atomic_file(path) as written:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 
 def moment(seconds: float | None) -> str:
-    """A time of the service's clock, in UTC; "" for never."""
+    """A time of the service's clock, as the clock on the wall here shows it, with its zone; "" for never."""
     if seconds is None:
         return ""
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     except (OverflowError, OSError, ValueError):
         # Beyond the calendar.
-        return f"{seconds:.0f} s"
+        return "beyond the calendar"
 
 
 def duration(seconds: float) -> str:
@@ -39,7 +40,7 @@ def counted(count: int, what: str) -> str:
 
 
 def parse_moment(text: str) -> float:
-    """Seconds since the epoch: a number, or a date with or without time (UTC unless it names a zone).
+    """Seconds since the epoch: a number, or a date with or without time: of here unless it names a zone, as `moment` writes it.
 
     Raises ValueError with a sentence.
     """
@@ -47,10 +48,14 @@ def parse_moment(text: str) -> float:
         return float(text)
     except ValueError:
         pass
+    bare, _, zone = text.strip().rpartition(" ")
     try:
-        said = datetime.fromisoformat(text)
+        if zone in {"UTC", "GMT"}:
+            return datetime.fromisoformat(bare).replace(tzinfo=UTC).timestamp()
+        # One without a zone is taken for one of here.
+        return datetime.fromisoformat(bare if zone in time.tzname else text).timestamp()
     except ValueError:
         raise ValueError(
-            f"'{text}' is no time; write seconds since the epoch, or 2026-01-31, or 2026-01-31T12:00:00"
+            f"'{text}' is no time; write seconds since the epoch, or 2026-01-31, or 2026-01-31T12:00:00 (of here), "
+            "or 2026-01-31T12:00:00+01:00"
         ) from None
-    return (said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from services.command_line.output import TextTable
+from domain.time_limit import exact_duration
+from services.command_line.table_fit import TextTable
+from services.command_line.waiting_view import diagnosis_words, waiting_words
 from services.command_line.wording import counted, duration, moment, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from topmast import Attempt, Diagnosis, JobSpecification, TableInput, Workload
+    from topmast import Attempt, AwaitedWorkload, JobSpecification, NotificationStatus, TableInput, Workload
 
 
 def list_table(workloads: Iterable[Workload]) -> TextTable:
@@ -28,11 +30,13 @@ def list_table(workloads: Iterable[Workload]) -> TextTable:
                 workload.region,
                 str(gpus_of(workload)),
                 moment(workload.submitted_s),
-                workload.reason,
+                workload.reason if workload.waits_for else waiting_words(workload.queue_position, workload.reason),
             )
             for workload in workloads
         ],
         right=frozenset({5}),
+        prose=frozenset({7}),
+        least=(6, 5, 4, 2, 1),
     )
 
 
@@ -42,27 +46,59 @@ def gpus_of(workload: Workload) -> int:
 
 
 def details_table(workload: Workload) -> TextTable:
-    """Everything about it but its attempts."""
+    """Everything about it but its attempts, and what each region says of it."""
+    diagnosis = workload.queue_position.diagnosis if workload.queue_position is not None else None
     rows = [
         ("workload", workload.workload),
         ("name", workload.name),
         ("tenant", workload.tenant),
-        ("state", workload.state.value + (", to be cancelled" if workload.cancel_requested else "")),
-        ("reason", workload.reason),
+        ("array", _array_words(workload)),
+        ("failed", _failed_words(workload)),
+        ("state", _state_words(workload)),
+        ("reason", workload.reason if diagnosis is None or workload.held_by else ""),
         ("submitted", moment(workload.submitted_s)),
         ("ended", moment(workload.ended_s)),
         ("region", workload.region),
         ("queue", queue_words(workload)),
-        ("diagnosis", diagnosis_words(workload.queue_position.diagnosis) if workload.queue_position else ""),
+        *(("after", _awaited(one)) for one in workload.waits_for),
+        ("waits", "" if workload.region_diagnoses else diagnosis_words(diagnosis)),
         ("progress", progress_words(workload)),
         ("failures", str(workload.failures) if workload.failures else ""),
         *((f"job {job.name}", job_words(job)) for job in workload.specification.jobs),
         *((f"place of {one.job}", one.sentence) for one in workload.consolidations),
+        *(("note", remark) for remark in workload.remarks),
         ("tables", ", ".join(_table(table) for table in workload.specification.tables)),
         ("regions", ", ".join(workload.specification.regions)),
+        ("time limit", _time_limit(workload)),
+        ("class", workload.specification.priority_class),
+        ("notification", notification_words(workload.notification)),
         ("labels", ", ".join(f"{key}={value}" for key, value in workload.specification.labels.items())),
     ]
-    return TextTable("", ("field", "value"), [row for row in rows if row[1]])
+    return TextTable("", ("field", "value"), [row for row in rows if row[1]], prose=frozenset({1}))
+
+
+def _array_words(workload: Workload) -> str:
+    """What is in the array, or which element this is; "" for what is neither."""
+    elements = workload.elements
+    if elements is None:
+        return f"element {workload.array_index} of {workload.array}" if workload.array else ""
+    words = workload.specification.array
+    if elements.awaiting_turn:
+        words += f"; {counted(elements.awaiting_turn, 'element')} not in the queue before others have ended"
+    return words
+
+
+def _failed_words(workload: Workload) -> str:
+    """The elements that failed, for `topmast get`."""
+    if workload.elements is None or not workload.elements.failed:
+        return ""
+    more = workload.elements.states.get(workload.state.FAILED, 0) - len(workload.elements.failed)
+    named = ", ".join(map(str, workload.elements.failed))
+    return f"elements {named}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _state_words(workload: Workload) -> str:
+    return workload.state.value + ("" if workload.state.ended else _about_to_be(workload))
 
 
 def job_words(job: JobSpecification) -> str:
@@ -84,35 +120,21 @@ def job_words(job: JobSpecification) -> str:
 
 
 def queue_words(workload: Workload) -> str:
-    """Its place in the queue; "" when it is in none."""
+    """Its place in the queue, and why it is there where no region has said more; "" when it is in none."""
     position = workload.queue_position
-    if position is None:
+    if position is None or workload.held_by or workload.waits_for:
         return ""
     place = f"rank {position.rank:,}" if position.rank else "not ranked yet"
+    if position.rank is None and position.next_try_s is None:
+        # It has no standing before the first scan pass has seen it.
+        return f"{place}; {position.reason}" if position.reason and place not in position.reason else place
     quota = "within" if position.within_quota else "over"
     words = f"{place}, priority {position.priority}, level {position.level}, {quota} quota"
-    return f"{words}; {position.reason}" if position.reason else words
-
-
-def diagnosis_words(diagnosis: Diagnosis | None) -> str:
-    """no_room: 3 of 8 tasks in east/e1, job train, since 12:00; "" without one."""
-    if diagnosis is None:
-        return ""
-    parts = [f"{number(found.available)} of {number(found.asked)} {found.quantity}" for found in diagnosis.numbers]
-    place = "/".join(name for name in (diagnosis.region, diagnosis.cluster) if name)
-    if place:
-        parts.append(f"in {place}")
-    if diagnosis.job:
-        parts.append(f"job {diagnosis.job}")
-    if diagnosis.field:
-        parts.append(diagnosis.field)
-    if diagnosis.cells_owned:
-        parts.append(f"asks for {diagnosis.cells_asked}, owns {diagnosis.cells_owned}")
-    if diagnosis.tables:
-        parts.append(f"without {' '.join(diagnosis.tables)}")
-    if diagnosis.since_s is not None:
-        parts.append(f"since {moment(diagnosis.since_s)}")
-    return f"{diagnosis.reason}: {', '.join(parts)}" if parts else diagnosis.reason
+    if position.next_try_s is not None:
+        return f"{words}; failed {counted(workload.failures, 'time')}, next try at {moment(position.next_try_s)}"
+    # What the regions say is told once, in a table of its own: what is left is why it is within or over its quota.
+    why = position.reason if position.diagnosis is None else position.reason.removeprefix(workload.reason).strip(" ()")
+    return f"{words}; {why}" if why else words
 
 
 def progress_words(workload: Workload) -> str:
@@ -145,12 +167,20 @@ def attempts_table(attempts: Iterable[Attempt]) -> TextTable:
                 attempt.end,
                 number(attempt.progress_at_start),
                 number(attempt.progress),
-                attempt.end_reason,
+                _why_it_ended(attempt),
             )
             for attempt in attempts
         ],
         right=frozenset({0, 3, 8, 9}),
+        prose=frozenset({10}),
+        least=(4, 8, 9, 3, 6, 2, 5),
     )
+
+
+def _why_it_ended(attempt: Attempt) -> str:
+    """Or for whom it has to leave."""
+    words = [f"by {attempt.preempted_by.words}"] if attempt.preempted_by is not None else []
+    return "; ".join([*words, *([attempt.end_reason] if attempt.end_reason else [])])
 
 
 def placements_table(attempt: Attempt) -> TextTable:
@@ -171,6 +201,7 @@ def placements_table(attempt: Attempt) -> TextTable:
             for placement in attempt.placements
         ],
         right=frozenset({1, 5, 6}),
+        least=(5, 6, 2),
     )
 
 
@@ -193,6 +224,7 @@ def tunings_table(attempt: Attempt) -> TextTable:
             for tuning in attempt.tunings
         ],
         right=frozenset({1, 2, 3, 4, 5}),
+        least=(7, 6),
     )
 
 
@@ -222,11 +254,12 @@ def change_line(workload: Workload) -> str:
         words.append(f"in {workload.region}")
     if workload.attempts:
         words.append(f"attempt {workload.attempts[-1].attempt}")
+    diagnosis = workload.queue_position.diagnosis if workload.queue_position is not None else None
     parts = [
         " ".join(words),
         progress_words(workload),
         queue_words(workload) if not workload.region or workload.state == "PENDING" else "",
-        workload.reason,
+        diagnosis_words(diagnosis) or workload.reason,
     ]
     return "; ".join(part for part in parts if part)
 
@@ -235,6 +268,45 @@ def count_by_state(workloads: Iterable[Workload]) -> str:
     """3 COMPLETED, 1 FAILED."""
     counts = Counter(workload.state.value for workload in workloads)
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+
+
+def _about_to_be(workload: Workload) -> str:
+    """What its user has asked for that has not happened yet."""
+    if workload.cancel_requested:
+        return ", to be cancelled"
+    if workload.held_by and not workload.queue_position:
+        return ", to be held"
+    return ", to be requeued" if workload.requeue_requested else ""
+
+
+def _awaited(one: AwaitedWorkload) -> str:
+    """ok:w-1 (prepare), RUNNING."""
+    return f"{one.condition}:{one.workload} ({one.name}), {one.state.value}"
+
+
+def _time_limit(workload: Workload) -> str:
+    """Of each attempt; "" without one."""
+    max_time_s = workload.specification.max_time_s
+    return "" if max_time_s is None else f"{exact_duration(max_time_s)} for each attempt"
+
+
+def notification_words(status: NotificationStatus | None) -> str:
+    """How telling somebody of it goes; "": nobody is to be told. Its times are real ones, whatever the clock of the service."""
+    if status is None:
+        return ""
+    words = []
+    if status.delivered or not (status.waiting or status.given_up):
+        words.append(f"{status.delivered} delivered")
+    if status.failing_since_s is not None:
+        words.append(f"failing since {moment(status.failing_since_s)} ({status.error})")
+        if status.next_try_s is not None:
+            words.append(f"next try at {moment(status.next_try_s)}")
+    elif status.waiting:
+        words.append(f"{status.waiting} to be sent")
+    if status.given_up:
+        why = f" ({status.error})" if status.error and status.failing_since_s is None else ""
+        words.append(f"{status.given_up} given up{why}")
+    return f"to {status.host}: {', '.join(words)}"
 
 
 def _table(table: TableInput) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.life_cycle import State
 from domain.workload import WorkloadSpecification
+from services.database import changed_workload_store
 from services.database.connection import AnyConnection
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -16,10 +17,12 @@ _SPECIFICATIONS_REMEMBERED = 10_000
 
 
 class QueuedWorkloads:
-    """The head of the queue with what it asks for; what was submitted never changes, so it is parsed once."""
+    """The head of the queue with what it asks for, which is parsed once, and again when it was changed."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[WorkloadId, WorkloadSpecification] = OrderedDict()
+        self._revision = 0
+        """Of the newest change that it has heard of."""
 
     async def head(
         self, connection: AnyConnection, states: Sequence[State], limit: int, passed: int = 0
@@ -31,6 +34,9 @@ class QueuedWorkloads:
             ([state.value for state in states], limit, passed),
         )
         rows = [(WorkloadId(workload), int(priority)) for workload, priority in await cursor.fetchall()]
+        for changed in await changed_workload_store.changed_workloads(connection, self._revision):
+            self._revision = changed.revision
+            self._known.pop(changed.newest.workload, None)
         await self._learn(connection, [workload for workload, _ in rows if workload not in self._known])
         head = [(workload, priority, self._known[workload]) for workload, priority in rows if workload in self._known]
         while len(self._known) > _SPECIFICATIONS_REMEMBERED:

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,6 +29,7 @@ from services.database.warehouse_export import write_csv_files
 from services.database.warehouse_import import ImportChoices, ImportCounts, import_catalog
 from services.log_output import configure_logging
 from services.runtime.clock_record import load_clock
+from services.tiers.child_process import ask_child, end_with_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +47,17 @@ class FolderTaskFailed(Exception):
     """The process ended without an answer."""
 
 
-_ORPHANED = 3
-
-
 class _DryRun(Exception):
     """Ends the transaction: nothing of it is to stay."""
 
 
 async def run_folder_task(request: FolderRequest) -> Mapping[str, object]:
     """What the process answers. Raises FormatError for what it refuses; cancelled, it ends the process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "services.data_placement.folder_task",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+    status, answered = await ask_child(
+        "services.data_placement.folder_task", TypeAdapter(FolderRequest).dump_json(request)
     )
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("a process that reads and writes folders was started without pipes")
-    try:
-        # Its input stays open: it ends with this process, however that ends.
-        process.stdin.write(TypeAdapter(FolderRequest).dump_json(request) + b"\n")
-        answered = await process.stdout.read()
-        await process.wait()
-    finally:
-        # Cancelled, or done: in either case nothing of it goes on.
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-    if process.returncode:
-        raise FolderTaskFailed(f"the process that reads and writes folders ended with {process.returncode}")
+    if status:
+        raise FolderTaskFailed(f"the process that reads and writes folders ended with {status}")
     answer = json.loads(answered)
     if "problems" in answer:
         raise FormatError("warehouse", [FieldProblem(field, description) for field, description in answer["problems"]])
@@ -120,17 +101,11 @@ _TEXTS = {
 """Names that look like numbers are names all the same."""
 
 
-def _end_with_input() -> None:
-    while sys.stdin.buffer.read(1):
-        pass
-    os._exit(_ORPHANED)
-
-
 def main() -> None:
     """Does what standard input says, and ends the process."""
     configure_logging()
     request = TypeAdapter(FolderRequest).validate_json(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    end_with_input()
     try:
         answer = asyncio.run(_answer(request))
     except FormatError as error:

@@ -117,6 +117,8 @@ class MigrationLoop:
         storing = [RegionId(region) for region, _ in settings.storage]
         self._on_demand = OnDemandLook(surroundings, storing or None)
         self._under_way: dict[int, _UnderWay] = {}
+        self._ended: set[int] = set()
+        """Migrations of which a task has ended since the look that is being taken began: it may not have seen that."""
         self._stored: tuple[int, Storage] | None = None
         """By the catalog's revision."""
         self._partitions = PartitionsLook()
@@ -155,6 +157,7 @@ class MigrationLoop:
         """Decides what is next, writes it down, and has it done."""
         if not self._surroundings.known:
             return
+        self._ended.clear()
         look = await self._database.run(self._load, snapshot=True)
         wanted: Callable[[Migration], bool] = _always
         if self._settings.on_demand:
@@ -259,7 +262,7 @@ class MigrationLoop:
         tasks = [(migration, _TASK_OF[migration.state]) for migration in migrations if migration.state in _TASK_OF]
         tasks += [(migration, MoverTask.SETTLE) for migration in self._to_settle(look)]
         for migration, task in tasks:
-            if migration.number in self._under_way:
+            if migration.number in self._under_way or migration.number in self._ended:
                 continue
             course = Course(len(migration.parts), self._certain_until_real_s)
             work = asyncio.create_task(self._do(migration, task, course, look, lease))
@@ -308,6 +311,7 @@ class MigrationLoop:
             await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
         finally:
             self._under_way.pop(migration.number, None)
+            self._ended.add(migration.number)
             self._look_again()
 
     async def _say_why_it_stays(self, migration: Migration, reason: str, lease: Lease) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 
 import structlog
 
 from services.data_placement.planning import PlanRequest
+from services.tiers.child_process import end_process
+from topmast_server.processes import module_command
 
 _log = structlog.get_logger(__name__)
 
@@ -46,14 +47,12 @@ async def _run_on_ray(request: PlanRequest) -> None:
 
 async def _run_as_child(request: PlanRequest) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.data_placement.planning", stdin=asyncio.subprocess.PIPE
+        *module_command("services.data_placement.planning"), stdin=asyncio.subprocess.PIPE
     )
     try:
         await process.communicate(request.as_json())
     except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        await end_process(process)
         raise
     if process.returncode:
         _log.warning("the process that made a plan is gone", plan=request.plan, exit_code=process.returncode)

@@ -225,6 +225,11 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
 
 def chosen(asked: messages.PlacementSettings, usual: PlanChoices) -> PlanChoices:
     """What was asked for, and else what is usual. Raises InvalidArgument naming the field."""
+    for index, failure in enumerate(asked.correlated_failures):
+        path = f"settings.correlated_failures[{index}]"
+        _check_texts(**{f"{path}.region": failure.region, f"{path}.other": failure.other})
+    for index, spare in enumerate(asked.spare_gpu_shares):
+        _check_texts(**{f"settings.spare_gpu_shares[{index}].region": spare.region})
     changes: dict[str, object] = {field.name: value for field, value in asked.ListFields()}
     if asked.correlated_failures:
         changes["correlated_failures"] = tuple(

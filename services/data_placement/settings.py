@@ -12,8 +12,9 @@ from data_placement.copy_choices import CorrelatedFailure, SpareShare
 from data_placement.plan_choices import MOST_SECONDS, PRESET_NAMES, PlanChoices
 from data_placement.solvers.registry import SOLVERS
 from formats.data_section import DataSection
-from formats.problems import FieldProblem, FormatError, suggestion
+from formats.problems import FieldProblem, FormatError
 from formats.schema import Name, Schema
+from services.storage.protocols import protocol_problem
 
 _is_time = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII).fullmatch
 _DAY_S = 86_400.0
@@ -71,21 +72,11 @@ class DataSettings(DataSection):
 
     def check_storage(self, source: str = "scheduler.yaml") -> None:
         """Raises FormatError for storage that no mover could reach from here: fsspec, or what is installed beside it, lacks it."""
-        if not self.regions:
-            return
-        import fsspec
-
         problems: list[FieldProblem] = []
         for region, section in self.regions.items():
-            for protocol in section.storage.partition("://")[0].split("::"):
-                try:
-                    fsspec.get_filesystem_class(protocol)
-                except ValueError:
-                    known = [name for name in fsspec.available_protocols() if name.isalnum()]
-                    described = f"there is no storage protocol {protocol!r}; {suggestion(protocol, known, 'protocol')}"
-                    problems.append(FieldProblem(f"data.regions.{region}.storage", described))
-                except ImportError as error:
-                    problems.append(FieldProblem(f"data.regions.{region}.storage", f"cannot be reached: {error}"))
+            described = protocol_problem(section.storage)
+            if described is not None:
+                problems.append(FieldProblem(f"data.regions.{region}.storage", described))
         if problems:
             raise FormatError(source, problems)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from psycopg.rows import TupleRow
@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from domain.cells import CellsOfJobs
+from domain.events import EvictionCause
 from domain.eviction import DEFAULT_RULE, EvictionRule, Evictor
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
@@ -29,6 +30,7 @@ from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
 from services.database.pipeline import together
 from services.database.placement_store import load_placements, write_placements
 from services.database.reclassification_store import StoredStanding
+from services.database.requeue_store import RequeuedEntry, insert_entries
 from services.database.state_guards import StateChangeRefused, before
 
 ATTEMPT_ENDED = "ENDED"  # what stands where a live attempt has its workload's state
@@ -78,16 +80,6 @@ class NewAttempt:
     placements: tuple[TaskPlacement, ...]
     cells: CellsOfJobs = ()
     profiles_revision: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RequeuedEntry:
-    """What a workload's queue entry says when it returns to the queue: its demand, as at submission."""
-
-    gpu_model: str
-    gpus: int
-    cpus: float
-    more_gpus: Mapping[str, int] = field(default_factory=dict)
 
 
 async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredAttempt]:
@@ -229,13 +221,18 @@ def _newcomer_of(eviction: Eviction, guaranteed: Collection[AttemptKey]) -> Evic
     return None if eviction.by_standing is None else Evictor(eviction.by_standing, eviction.by in guaranteed)
 
 
-async def change_cause(connection: AnyConnection, keys: Sequence[AttemptKey], eviction: Eviction) -> None:
+async def change_causes(connection: AnyConnection, evictions: Sequence[tuple[AttemptKey, Eviction]]) -> None:
     """Live attempts that are leaving already do so for another cause from now on."""
-    if keys:
+    if evictions:
         await connection.execute(
-            """UPDATE attempts a SET eviction = %s FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+            """UPDATE attempts a SET eviction = u.eviction
+                 FROM unnest(%s::text[], %s::int[], %s::jsonb[]) AS u (workload, attempt, eviction)
                 WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.eviction IS NOT NULL""",
-            (Jsonb(eviction.as_json()), [key.workload for key in keys], [int(key.attempt) for key in keys]),
+            (
+                [key.workload for key, _ in evictions],
+                [int(key.attempt) for key, _ in evictions],
+                [Jsonb(eviction.as_json()) for _, eviction in evictions],
+            ),
         )
 
 
@@ -322,14 +319,22 @@ async def record_checkpoints(connection: AnyConnection, checkpoints: Sequence[tu
         )
 
 
-async def cancellations_requested(connection: AnyConnection, region: RegionId) -> list[AttemptKey]:
-    """Live attempts of the region whose users want them cancelled, sorted by key."""
+async def stops_requested(connection: AnyConnection, region: RegionId) -> list[tuple[AttemptKey, Eviction]]:
+    """Live attempts of the region that their users want cancelled or sent back to the queue, sorted by key."""
     cursor = await connection.execute(
-        """SELECT a.workload, a.attempt FROM attempts a JOIN workloads w USING (workload)
-            WHERE a.region = %s AND a.ended_s IS NULL AND w.cancel_requested ORDER BY a.workload, a.attempt""",
+        """SELECT a.workload, a.attempt, w.cancel_requested, w.requeue_by
+             FROM attempts a JOIN workloads w USING (workload)
+            WHERE a.region = %s AND a.ended_s IS NULL AND (w.cancel_requested OR w.requeue_by IS NOT NULL)
+            ORDER BY a.workload, a.attempt""",
         (region,),
     )
-    return [AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in await cursor.fetchall()]
+    return [
+        (
+            AttemptKey(WorkloadId(workload), AttemptNumber(attempt)),
+            Eviction(EvictionCause.CANCELLED) if cancelled else Eviction(EvictionCause.REQUEUED, asked_by=requeue_by),
+        )
+        for workload, attempt, cancelled, requeue_by in await cursor.fetchall()
+    ]
 
 
 GiveBack: TypeAlias = Callable[[Mapping[AttemptKey, StoredStanding]], Coroutine[Any, Any, None]]
@@ -353,10 +358,11 @@ async def record_ends(
         return {}
     cursor = await connection.execute(
         """UPDATE attempts a SET state = %s, ended_s = u.ended_s, "end" = u.ended_as, end_reason = u.reason,
+                  exit_code = u.exit_code,
                   progress = greatest(a.progress, u.progress),
                   checkpoint_progress = greatest(a.checkpoint_progress, u.checkpoint_progress)
-             FROM unnest(%s::text[], %s::int[], %s::float8[], %s::text[], %s::text[], %s::float8[], %s::float8[])
-               AS u (workload, attempt, ended_s, ended_as, reason, progress, checkpoint_progress)
+             FROM unnest(%s::text[], %s::int[], %s::float8[], %s::text[], %s::text[], %s::float8[], %s::float8[], %s::int[])
+               AS u (workload, attempt, ended_s, ended_as, reason, progress, checkpoint_progress, exit_code)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL
         RETURNING a.workload, a.attempt, a.priority, a.level, a.within_quota, a.charges""",
         (
@@ -368,20 +374,28 @@ async def record_ends(
             [end.reason for end in ends],
             [end.progress for end in ends],
             [end.checkpoint_progress for end in ends],
+            [end.exit_code for end in ends],
         ),
     )
     ended = _stands(await cursor.fetchall())
     now_ended = [end for end in ends if end.key in ended]
     if give_back is None:
-        await _move_workloads_on(connection, now_ended)
+        await _move_workloads_on(connection, now_ended, requeued)
     else:
-        await together(connection, _move_workloads_on(connection, now_ended), give_back(ended))
-    await _requeue(connection, [end for end in now_ended if end.key.workload in requeued], requeued)
+        await together(connection, _move_workloads_on(connection, now_ended, requeued), give_back(ended))
+    returning = [end for end in now_ended if end.key.workload in requeued]
+    await insert_entries(
+        connection,
+        [(end.key.workload, requeued[end.key.workload], end.not_before_s, end.ended_s) for end in returning],
+    )
     return ended
 
 
-async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd]) -> None:
-    """Completed work counts in full; else only what the last checkpoint holds is left. Service counts in any case.
+async def _move_workloads_on(
+    connection: AnyConnection, ends: Sequence[RecordEnd], requeued: Collection[WorkloadId]
+) -> None:
+    """Completed work counts in full; else only what the last checkpoint holds is left. Service counts in any case. Who sent it
+    back to the queue has got that.
 
     Raises StateChangeRefused when nothing in the table leads from where a workload is to where its attempt leaves it.
     """
@@ -389,16 +403,19 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
         return
     changes = state_changes(LIVE)
     cursor = await connection.execute(
-        """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
+        """UPDATE workloads w SET state = u.state, failures = w.failures + u.failed::int,
+                  reason = CASE WHEN u.requeued AND w.held_by IS NOT NULL THEN 'held by ' || w.held_by ELSE u.reason END,
                   ended_s = u.workload_ended_s,
                   progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress),
                   attained_s = w.attained_s + coalesce(greatest(least(a.leaving_s, a.ended_s) - a.started_s, 0), 0),
                   attained_gpu_s = w.attained_gpu_s + a.received_gpu_s + a.gpus * coalesce(
                       greatest(least(a.leaving_s, a.ended_s) - coalesce(a.received_to_s, a.started_s), 0), 0),
-                  first_started_s = coalesce(w.first_started_s, a.started_s)
+                  first_started_s = coalesce(w.first_started_s, a.started_s),
+                  held_by = CASE WHEN u.workload_ended_s IS NULL THEN w.held_by END,
+                  requeue_by = CASE WHEN NOT u.requeued AND u.workload_ended_s IS NULL THEN w.requeue_by END
              FROM unnest(%s::text[], %s::int[], %s::text[], %s::text[], %s::bool[], %s::float8[], %s::float8[],
-                         %s::float8[])
-               AS u (workload, attempt, state, reason, failed, workload_ended_s, progress, checkpoint_progress)
+                         %s::float8[], %s::bool[])
+               AS u (workload, attempt, state, reason, failed, workload_ended_s, progress, checkpoint_progress, requeued)
              JOIN attempts a USING (workload, attempt),
                   unnest(%s::text[], %s::text[]) AS change (before, after)
             WHERE w.workload = u.workload AND w.state = change.before AND u.state = change.after
@@ -412,6 +429,7 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
             [end.ended_s if end.next_state in ENDED else None for end in ends],
             [end.progress if end.next_state is State.COMPLETED else end.checkpoint_progress for end in ends],
             [end.checkpoint_progress for end in ends],
+            [end.key.workload in requeued for end in ends],
             [before.value for before, _ in changes],
             [after.value for _, after in changes],
         ),
@@ -419,34 +437,6 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
     moved = len(await cursor.fetchall())
     if moved != len(ends):
         raise StateChangeRefused("the end of an attempt", len(ends), moved)
-
-
-async def _requeue(
-    connection: AnyConnection, ends: Sequence[RecordEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
-) -> None:
-    if not ends:
-        return
-    entries = [requeued[end.key.workload] for end in ends]
-    await connection.execute(
-        """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, not_before_s,
-                                      queued_since_s, attained_gpu_s, attained_s, first_started_s, kind,
-                                      asked_priority)
-           SELECT w.workload, w.tenant, w.submitted_s, u.gpu_model, u.gpus, u.cpus, u.more_gpus, u.not_before_s,
-                  u.ended_s, w.attained_gpu_s - w.before_promotion_gpu_s, w.attained_s - w.before_promotion_s,
-                  w.first_started_s, w.kind, w.asked_priority
-             FROM unnest(%s::text[], %s::text[], %s::int[], %s::float8[], %s::jsonb[], %s::float8[], %s::float8[])
-               AS u (workload, gpu_model, gpus, cpus, more_gpus, not_before_s, ended_s)
-             JOIN workloads w USING (workload)""",
-        (
-            [end.key.workload for end in ends],
-            [entry.gpu_model for entry in entries],
-            [entry.gpus for entry in entries],
-            [entry.cpus for entry in entries],
-            [Jsonb(dict(entry.more_gpus)) if entry.more_gpus else None for entry in entries],
-            [end.not_before_s for end in ends],
-            [end.ended_s for end in ends],
-        ),
-    )
 
 
 async def live_among(connection: AnyConnection, keys: Sequence[AttemptKey]) -> set[AttemptKey]:

@@ -6,14 +6,14 @@ holds the lock on the round's row (or on the table, to open one), so that a roun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from domain.diagnosis import FOR_WANT_OF_ROOM, Diagnosis
-from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
+from domain.identifiers import AttemptNumber, RegionId, WorkloadId
 from domain.life_cycle import TRANSITIONS, Happening
 from domain.rank import QueuePosition, Standing
 from regional_scheduler.auction import RoundOutcome, Won
@@ -26,14 +26,12 @@ from services.database.auction_documents import (
     response_document,
     response_from_document,
 )
-from services.database.connection import AnyConnection
+from services.database.connection import AnyConnection, AnyCursor
+from services.database.lease_store import Lease
 from services.database.pipeline import together
 
 ROUNDS_KEPT = 2_000
 """Older closed rounds are deleted with their answers: they only explain what happened, and events record that too."""
-
-AWARDS_AT_ONCE = 1_024
-"""So many awards are dispatched in one transaction."""
 
 SortKey = tuple[int, int, float, float, str]
 
@@ -47,13 +45,19 @@ class StoredRound:
     now_s: float
     participants: tuple[RegionId, ...]
     lots: tuple[Document, ...]
+    asked: int
+    """So many of the first lots are to be answered at first."""
     reaches_end: bool
     answered: tuple[RegionId, ...]
     deadline_passed: bool
     deadline_in_real_s: float
-    undispatched: bool
-    """Whether the region has something to dispatch from earlier rounds: read in one with the round, which none can be opened
-    between."""
+    open_for_real_s: float
+    """How long ago it was opened."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it can be closed without a further answer."""
+        return self.deadline_passed or set(self.answered).issuperset(self.participants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class AuctionProgress:
     hints: Mapping[WorkloadId, RegionId]
     hints_of_kinds: Mapping[WorkloadKind, Sequence[RegionId]]
     next_window: int | None
-    """How many lots the last outcome advises to put up next; None when it says nothing of it."""
+    """How many lots the last outcome advises to ask next; None when it says nothing of it."""
     runs_alone: bool = True
     """Whether a long run of alike lots is put up alone: see `RoundOutcome.runs_alone`."""
 
@@ -81,17 +85,6 @@ class QueuedLot:
     position: QueuePosition
     attempt: AttemptNumber
     kind: WorkloadKind | None
-
-
-@dataclass(frozen=True, slots=True)
-class Award:
-    """A lot that a region has won and must dispatch or give back; the position is the entry's present one."""
-
-    position: QueuePosition
-    attempt: AttemptNumber
-    tenant: TenantId
-    checkpoint_progress: float
-    failures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +107,14 @@ async def lock_open_round(connection: AnyConnection) -> int | None:
     return None if row is None else int(row[0])
 
 
-async def open_round(connection: AnyConnection, region: RegionId) -> StoredRound | None:
-    """The open round, if there is one, as the region finds it."""
+async def open_round(connection: AnyConnection) -> StoredRound | None:
+    """The open round, if there is one."""
     cursor = await connection.execute(
         """SELECT r.round, r.scan_pass, r.now_s, r.participants, r.lots, clock_timestamp() >= r.deadline_at,
                   extract(epoch FROM r.deadline_at - clock_timestamp())::float8,
                   ARRAY(SELECT a.region FROM auction_responses a WHERE a.round = r.round ORDER BY a.region),
-                  EXISTS (SELECT FROM awards w WHERE w.region = %s)
-             FROM auction_rounds r WHERE closed_at IS NULL""",
-        (region,),
+                  extract(epoch FROM clock_timestamp() - r.opened_at)::float8
+             FROM auction_rounds r WHERE closed_at IS NULL"""
     )
     row = await cursor.fetchone()
     if row is None:
@@ -133,11 +125,12 @@ async def open_round(connection: AnyConnection, region: RegionId) -> StoredRound
         now_s=row[2],
         participants=tuple(RegionId(region) for region in row[3]),
         lots=tuple(row[4]["lots"]),
+        asked=row[4].get("asked", len(row[4]["lots"])),  # rounds of before it was stored were asked in full
         reaches_end=row[4]["reaches_end"],
         answered=tuple(RegionId(region) for region in row[7]),
         deadline_passed=row[5],
         deadline_in_real_s=row[6],
-        undispatched=row[8],
+        open_for_real_s=row[8],
     )
 
 
@@ -147,6 +140,40 @@ async def store_response(connection: AnyConnection, response: RegionResponse) ->
         """INSERT INTO auction_responses (round, region, response) VALUES (%s, %s, %s)
            ON CONFLICT DO NOTHING""",
         (response.round_number, response.region, Jsonb(response_document(response))),
+    )
+
+
+async def send_unless_last(connection: AnyConnection, lease: Lease, response: RegionResponse) -> AnyCursor:
+    """Sends what stores the region's answer, if the round still waits for others and the lease is held; reads nothing.
+
+    The cursor has one row when the answer is stored: the real seconds until the round's deadline. It is to be read after the
+    transaction: everything up to the commit is sent at once, so that the round's lock is never held over a round trip.
+    """
+    number, region = response.round_number, response.region
+    await connection.execute("SELECT FROM leases WHERE name = %s FOR NO KEY UPDATE", (lease.name,))
+    await connection.execute("SELECT FROM auction_rounds WHERE round = %s AND closed_at IS NULL FOR UPDATE", (number,))
+    return await connection.execute(
+        """INSERT INTO auction_responses (round, region, response)
+           SELECT r.round, %s, %s FROM auction_rounds r
+            WHERE r.round = %s AND r.closed_at IS NULL AND clock_timestamp() < r.deadline_at
+              AND EXISTS (SELECT FROM unnest(r.participants) AS p (region)
+                           WHERE p.region <> %s AND NOT EXISTS (SELECT FROM auction_responses a
+                                                                 WHERE a.round = r.round AND a.region = p.region))
+              AND EXISTS (SELECT FROM leases l WHERE l.name = %s AND l.token = %s AND l.holder = %s
+                                                  AND l.expires_at > clock_timestamp())
+           ON CONFLICT DO NOTHING
+        RETURNING (SELECT extract(epoch FROM r.deadline_at - clock_timestamp())::float8 FROM auction_rounds r
+                    WHERE r.round = auction_responses.round)""",
+        (region, Jsonb(response_document(response)), number, region, lease.name, lease.token, lease.holder),
+    )
+
+
+async def put_deadline_off(connection: AnyConnection, round_number: int, patience_real_s: float) -> None:
+    """The region whose answer is the last one may take so long from now on to close the round."""
+    await connection.execute(
+        """UPDATE auction_rounds SET deadline_at = clock_timestamp() + make_interval(secs => %s)
+            WHERE round = %s AND closed_at IS NULL""",
+        (patience_real_s, round_number),
     )
 
 
@@ -204,37 +231,53 @@ def progress_after(outcome: RoundOutcome, newest_scan_pass: int | None, next_win
 
 
 async def upcoming_lots(
-    connection: AnyConnection, after: SortKey | None, limit: int, now: float, walk: int | None = None
+    connection: AnyConnection,
+    after: SortKey | None,
+    limit: int,
+    now: float,
+    walk: int | None = None,
+    *,
+    again: bool = False,
 ) -> list[QueuedLot]:
     """Entries in queue order behind the cursor that are ranked, due, and not awarded already.
 
     Without those that this walk has asked (None: the one that is stored), and those of kinds that it has asked or that are
-    known to find nothing. Goes from standing to standing: for all entries of one it is the same whom they are held against.
+    known to find nothing; but, if `again`, with those that it has asked and for which some region has room by now. Goes from
+    standing to standing: for all entries of one it is the same whom they are held against. Never returns a workload twice.
     """
     if after is None:
-        return await upcoming_from(connection, await next_standing(connection, None), limit, now, walk)
+        return await upcoming_from(connection, await next_standing(connection, None), limit, now, walk, again=again)
     standing = Standing(after[0], after[1])
     lots, worse = await together(
         connection,
-        upcoming_of(connection, standing, after, limit, now, walk),
+        upcoming_of(connection, standing, after, limit, now, walk, again=again),
         next_standing(connection, standing),
     )
-    return lots + await upcoming_from(connection, worse, limit - len(lots), now, walk)
+    return await upcoming_from(connection, worse, limit, now, walk, again=again, before=lots)
 
 
 async def upcoming_from(
-    connection: AnyConnection, standing: Standing | None, limit: int, now: float, walk: int | None = None
+    connection: AnyConnection,
+    standing: Standing | None,
+    limit: int,
+    now: float,
+    walk: int | None = None,
+    *,
+    again: bool = False,
+    before: Sequence[QueuedLot] = (),
 ) -> list[QueuedLot]:
-    """The same from the first entry of this standing on; None: none stands so badly."""
-    lots: list[QueuedLot] = []
+    """The same behind these, from the first entry of this standing on; None: none stands so badly."""
+    # A scan pass may give an entry a worse standing between two of these statements, which would find it both times.
+    lots = {lot.position.workload: lot for lot in before}
     while standing is not None and len(lots) < limit:
         found, standing = await together(
             connection,
-            upcoming_of(connection, standing, None, limit - len(lots), now, walk),
+            upcoming_of(connection, standing, None, limit - len(lots), now, walk, again=again),
             next_standing(connection, standing),
         )
-        lots += found
-    return lots
+        for lot in found:
+            lots.setdefault(lot.position.workload, lot)
+    return list(lots.values())
 
 
 async def next_standing(connection: AnyConnection, last: Standing | None) -> Standing | None:
@@ -256,11 +299,14 @@ async def upcoming_of(
     limit: int,
     now: float,
     walk: int | None = None,
+    *,
+    again: bool = False,
 ) -> list[QueuedLot]:
     """Those that stand so. What is refused is looked up by hash, for there may be a hundred thousand to pass over."""
     # The comparison of rows matches the expressions of the index queue_order, so this reads no more than it passes over.
     behind = "AND (-q.credit, q.submitted_s, q.workload) > (%s, %s, %s)" if after else ""
-    refused = "(r.priority, r.level) <= (%s, %s) AND (r.holds OR (r.walk = (SELECT walk FROM walk) AND NOT r.has_room))"
+    asked = "r.walk = (SELECT walk FROM walk)" + (" AND NOT r.has_room" if again else "")
+    refused = f"(r.priority, r.level) <= (%s, %s) AND (r.holds OR ({asked}))"
     cursor = await connection.execute(
         f"""WITH walk AS MATERIALIZED (SELECT coalesce(%s::bigint, (SELECT w.walk FROM auction_walks w)) AS walk)
             SELECT u.workload, u.priority, u.level, u.credit, u.submitted_s, u.within_quota, w.attempts, u.kind
@@ -299,6 +345,7 @@ async def insert_round(
     now_s: float,
     participants: Sequence[RegionId],
     lots: Sequence[Lot],
+    asked: int,
     reaches_end: bool,
     answer_timeout_real_s: float,
 ) -> None:
@@ -313,7 +360,7 @@ async def insert_round(
             answer_timeout_real_s,
             now_s,
             list(participants),
-            Jsonb({"lots": [lot_document(lot) for lot in lots], "reaches_end": reaches_end}),
+            Jsonb({"lots": [lot_document(lot) for lot in lots], "asked": asked, "reaches_end": reaches_end}),
         ),
     )
 
@@ -398,57 +445,3 @@ async def mark_undecided(
         ),
     )
     return {WorkloadId(row[0]) for row in await cursor.fetchall()}
-
-
-async def has_awards(connection: AnyConnection, region: RegionId) -> bool:
-    """Whether the region has something to dispatch."""
-    cursor = await connection.execute("SELECT EXISTS (SELECT FROM awards WHERE region = %s)", (region,))
-    row = await cursor.fetchone()
-    return row is not None and bool(row[0])
-
-
-async def lock_awards(connection: AnyConnection, region: RegionId) -> list[Award]:
-    """The region's next awards in the order of the auctions, with the queue entries locked as they stand now."""
-    cursor = await connection.execute(
-        """SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts, q.tenant,
-                  w.checkpoint_progress, w.failures
-             FROM awards a JOIN queue_entries q USING (workload) JOIN workloads w USING (workload)
-            WHERE a.region = %s ORDER BY a.round, a.lot LIMIT %s FOR UPDATE OF q""",
-        (region, AWARDS_AT_ONCE),
-    )
-    return [
-        Award(
-            QueuePosition(WorkloadId(row[0]), Standing(row[1], row[2]), row[3], row[4], row[5]),
-            AttemptNumber(row[6] + 1),
-            TenantId(row[7]),
-            row[8],
-            row[9],
-        )
-        for row in await cursor.fetchall()
-    ]
-
-
-async def give_back_awards(connection: AnyConnection, served: Collection[RegionId]) -> int:
-    """Awards of all other regions come to nothing: their workloads may be put up again. Returns how many there were.
-
-    A region that dispatches one of them at this moment has its queue entry, and thereby wins the race: without the
-    entry there is nothing to put up, or to award to another region.
-    """
-    cursor = await connection.execute(
-        "DELETE FROM awards WHERE region <> ALL(%s) RETURNING workload", (sorted(served),)
-    )
-    return len(await cursor.fetchall())
-
-
-async def give_back_awards_of(connection: AnyConnection, region: RegionId) -> None:
-    """The region's awards come to nothing: their workloads may be put up again."""
-    await connection.execute("DELETE FROM awards WHERE region = %s", (region,))
-
-
-async def delete_awards(connection: AnyConnection, region: RegionId, workloads: Sequence[WorkloadId]) -> None:
-    """These are dispatched or given back. Awards whose workload has left the queue go too."""
-    await connection.execute(
-        """DELETE FROM awards a WHERE a.region = %s AND (a.workload = ANY(%s)
-              OR NOT EXISTS (SELECT FROM queue_entries q WHERE q.workload = a.workload))""",
-        (region, list(workloads)),
-    )

@@ -15,6 +15,9 @@ from psycopg.rows import TupleRow
 AnyConnection: TypeAlias = psycopg.AsyncConnection[TupleRow]
 """What stores take: a connection inside its caller's transaction."""
 
+AnyCursor: TypeAlias = psycopg.AsyncCursor[TupleRow]
+"""What was executed on such a connection. In a pipeline it is read when its rows are fetched, also when the transaction has ended."""
+
 _CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "application_name": "topmast",
     "connect_timeout": 5,
@@ -51,6 +54,11 @@ def wake_after_commit(connection: AnyConnection, channel: str) -> None:
     if not isinstance(connection, PooledConnection):
         raise TypeError("this connection does not come from a Database, so no listener would be woken")
     connection.channels_to_wake.add(channel)
+
+
+def channels_woken(connection: AnyConnection) -> frozenset[str]:
+    """Those that `wake_after_commit` was told in this transaction: for who commits in a process that ends at once."""
+    return frozenset(connection.channels_to_wake) if isinstance(connection, PooledConnection) else frozenset()
 
 
 async def connect(url: str, *, autocommit: bool = False) -> PooledConnection:

@@ -28,4 +28,5 @@ def diagnosis_from_document(document: Mapping[str, Any]) -> Diagnosis:
         since_s=document.get("since_s"),
         cells_asked=document.get("cells_asked", ""),
         cells_owned=document.get("cells_owned", ""),
+        by_region=tuple(diagnosis_from_document(one) for one in document.get("by_region", ())),
     )

@@ -22,6 +22,7 @@ import psutil
 import psycopg
 
 from services.database.server_processes import end_server_processes, find_server_processes
+from topmast_server.processes import module_command
 
 DATABASE_NAME = "topmast"
 SERVER_USER = "postgres"
@@ -32,7 +33,6 @@ _SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 _POLL_S = 0.02
 _LOG_TAIL_LINES = 20
 _SUPERVISOR_MODULE = "services.database.supervisor"
-_PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 
 
 class EmbeddedServerFailed(Exception):
@@ -208,14 +208,11 @@ def _ready_url(layout: EmbeddedLayout) -> str | None:
 def _spawn_supervisor(home: Path, settings: Sequence[str], stop_with_us: bool) -> int:
     """Starts a supervisor that leaves our session at once; returns its process id."""
     layout = EmbeddedLayout.of(home)
-    # -P: a folder named `services` where we happen to be must not stand in for ours.
-    command = [sys.executable, "-P", "-m", _SUPERVISOR_MODULE, "--home", str(home.expanduser().resolve())]
+    command = module_command(_SUPERVISOR_MODULE, "--home", str(home.expanduser().resolve()))
     for setting in settings:
         command += ["--setting", setting]
     if stop_with_us:
         command.append("--stop-with-standard-input")
-    search_path = [str(_PACKAGE_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(search_path)}
     reader, writer = os.pipe()
     log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     file_actions = [
@@ -224,7 +221,7 @@ def _spawn_supervisor(home: Path, settings: Sequence[str], stop_with_us: bool) -
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     try:
-        return os.posix_spawn(sys.executable, command, environment, file_actions=file_actions)
+        return os.posix_spawn(sys.executable, command, os.environ, file_actions=file_actions)
     finally:
         os.close(reader)
         if not stop_with_us:

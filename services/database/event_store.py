@@ -24,6 +24,7 @@ from services.database.array_text import number_array, text_array
 from services.database.channels import EVENT_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute
+from services.database.label_store import LabelCondition, meets
 from services.database.tables.events import EVENTS
 
 _LOCK_TAG = 101
@@ -69,6 +70,8 @@ class EventFilter:
     workload: WorkloadId | None = None
     tenant: TenantId | None = None
     kinds: tuple[EventKind, ...] = ()
+    labels: tuple[LabelCondition, ...] = ()
+    """Of their workloads, as they are now; what is of no workload is left out then."""
 
 
 EVERYTHING = EventFilter()
@@ -138,6 +141,8 @@ async def read(
         conditions.append(EVENTS.c.tenant == wanted.tenant)
     if wanted.kinds:
         conditions.append(any_of(EVENTS.c.event, [kind.value for kind in wanted.kinds]))
+    if wanted.labels:
+        conditions += [EVENTS.c.workload.is_not(None), *meets(EVENTS.c.workload, wanted.labels)]
     cursor = await execute(connection, _STORED.where(*conditions).order_by(EVENTS.c.sequence).limit(limit))
     events = tuple(StoredEvent(row[0], _event(row[1:])) for row in await cursor.fetchall())
     if len(events) == limit:

@@ -19,6 +19,7 @@ from formats.problems import listed
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, upsert_rows
+from services.database.drain_advice import names_to_drain
 from services.database.large_results import ROWS_AT_ONCE, all_rows
 from services.database.lease_store import fence_regions, hold_regions
 from services.database.revision_store import Subject, lock_revision, raise_revision
@@ -29,7 +30,11 @@ FLEET_CHANNEL = channels.FLEET_CHANNEL
 
 
 class FleetRefused(Exception):
-    """The fleet cannot be replaced by this one now; says why."""
+    """The fleet cannot be replaced by this one now; says why. `in_use` are the machines in the way, with the attempts there."""
+
+    def __init__(self, sentence: str, in_use: Sequence[tuple[str, str]] = ()) -> None:
+        self.in_use = tuple(in_use)
+        super().__init__(sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     difference = await asyncio.to_thread(_difference, fleet, stored)
     if difference.disappearing:
         await hold_regions(connection, difference.losing)
-        await require_idle(connection, difference.disappearing)
+        await require_idle(connection, difference.disappearing, stored)
     await fence_regions(connection, await _regions_that_exchange_clusters(connection, fleet))
     outline_changed = await _store_outline(connection, fleet, difference.gone, difference.changed)
     if not (difference.changed or difference.gone or outline_changed):
@@ -192,6 +197,26 @@ async def machines_of_cluster(
     return None if row is None else RegionId(row[0]), tuple(MachineId(row[0]) for row in rows)
 
 
+async def region_names(connection: AnyConnection) -> list[RegionId]:
+    """All regions, sorted by name; empty: no fleet was applied yet."""
+    return [RegionId(row[0]) for row in await all_rows(connection, select(REGIONS.c.region).order_by(REGIONS.c.region))]
+
+
+async def load_outline(connection: AnyConnection) -> dict[RegionId, list[ClusterId]]:
+    """The clusters of each region, in the order of the fleet; empty: no fleet was applied yet."""
+    query = (
+        select(REGIONS.c.region, CLUSTERS.c.cluster)
+        .select_from(REGIONS.outerjoin(CLUSTERS))
+        .order_by(REGIONS.c.position, REGIONS.c.region, CLUSTERS.c.position)
+    )
+    found: dict[RegionId, list[ClusterId]] = {}
+    for region, cluster in await all_rows(connection, query):
+        clusters = found.setdefault(RegionId(region), [])
+        if cluster is not None:
+            clusters.append(ClusterId(cluster))
+    return found
+
+
 async def clusters_of(connection: AnyConnection, region: RegionId) -> list[ClusterId]:
     """The clusters of the region, sorted by name; empty when there is no such region."""
     query = select(CLUSTERS.c.cluster).where(CLUSTERS.c.region == region).order_by(CLUSTERS.c.cluster)
@@ -246,8 +271,13 @@ async def _regions_that_exchange_clusters(connection: AnyConnection, fleet: Flee
     return sorted({region for move in moves for region in move})
 
 
-async def require_idle(connection: AnyConnection, machines: Sequence[str]) -> None:
-    """Raises FleetRefused while anything is held, or kept, on one of these machines."""
+async def require_idle(
+    connection: AnyConnection, machines: Sequence[str], present: Sequence[TupleRow] | None = None
+) -> None:
+    """Raises FleetRefused while anything is held, or kept, on one of these machines; it says what to drain.
+
+    `present`: all machines that there are, in the order of _MachineRow; None: only these matter.
+    """
     cursor = await connection.execute(
         # What is held, what is kept for attempts that migrate, and what was given up and is not free yet.
         """WITH used AS (
@@ -269,9 +299,12 @@ async def require_idle(connection: AnyConnection, machines: Sequence[str]) -> No
     rows = await cursor.fetchall()
     if rows:
         named = listed([f"{machine} ({workload}#{attempt})" for machine, workload, attempt in rows])
+        places = {row.machine: (row.region, row.cluster) for row in (_MachineRow(*row) for row in present or ())}
+        to_drain = names_to_drain({row[0] for row in rows}, set(machines), places)
         raise FleetRefused(
-            f"work is running on machines that would disappear or change: {named}; "
-            "drain them first, or keep them in the fleet"
+            f"work is running on machines that would disappear or change: {named}; drain them first"
+            f" (topmast drain {' '.join(to_drain)} --wait) and apply it again, or keep them in the fleet",
+            [(machine, f"{workload}#{attempt}") for machine, workload, attempt in rows],
         )
 
 

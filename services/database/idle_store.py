@@ -19,6 +19,22 @@ _FREE = """
      WHERE m.state = ANY(%s)
      ORDER BY r.position, c.region, c.position, m.cluster, m.position, m.machine"""
 
+_IDLE = """
+    SELECT c.region, sum(m.gpus - coalesce(h.gpus, 0))
+      FROM machines m JOIN clusters c USING (cluster)
+      LEFT JOIN (SELECT p.machine, sum(cardinality(p.gpu_indices)) AS gpus
+                   FROM placements p JOIN attempts a USING (workload, attempt)
+                  WHERE a.ended_s IS NULL GROUP BY p.machine) h USING (machine)
+     WHERE m.state = ANY(%s)
+     GROUP BY c.region ORDER BY c.region"""
+
+
+async def idle_gpus(connection: AnyConnection) -> dict[RegionId, int]:
+    """GPUs that nothing holds on machines that take work, by region. What is kept for attempts on their way counts as idle."""
+    states = [state.value for state in MachineState if state.takes_work]
+    cursor = await connection.execute(_IDLE, (states,))
+    return {RegionId(region): int(gpus) for region, gpus in await cursor.fetchall()}
+
 
 async def free_machines(connection: AnyConnection) -> tuple[FreeMachine, ...]:
     """Every machine, in the order of the fleet. What attempts hold that are leaving is not free yet."""

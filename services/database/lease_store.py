@@ -17,13 +17,15 @@ from domain.identifiers import ClusterId, RegionId
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.tables.coordination import LEASES
-from services.database.tables.fleet import CLUSTERS
+from services.database.tables.fleet import CLUSTERS, REGIONS
 
 GLOBAL_LEASE = "global"
 REGIONAL_PREFIX = "regional/"
 CLUSTER_PREFIX = "cluster/"
 
 _IS_LIVE = LEASES.c.expires_at > func.clock_timestamp()
+
+_REGIONS_WITH_LEASES = REGIONS.join(LEASES, LEASES.c.name == literal(REGIONAL_PREFIX) + REGIONS.c.region)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +191,38 @@ async def address(connection: AnyConnection, name: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+@dataclass(frozen=True, slots=True)
+class RegionalScheduler:
+    """Who serves a region, where it can be called, and under which token."""
+
+    region: RegionId
+    address: str
+    token: int
+
+
+async def live_regional_schedulers(connection: AnyConnection) -> tuple[RegionalScheduler, ...]:
+    """Those of the fleet's regions that hold their region's lease, sorted by region."""
+    cursor = await execute(
+        connection,
+        select(REGIONS.c.region, LEASES.c.address, LEASES.c.token)
+        .select_from(_REGIONS_WITH_LEASES)
+        .where(_IS_LIVE)
+        .order_by(REGIONS.c.region),
+    )
+    return tuple(RegionalScheduler(RegionId(row[0]), row[1], row[2]) for row in await cursor.fetchall())
+
+
 async def live_regions(connection: AnyConnection) -> tuple[RegionId, ...]:
-    """Regions whose scheduler holds its lease, sorted."""
+    """Regions of the fleet whose scheduler holds its lease, sorted: one that was taken out of the fleet decides nothing."""
+    cursor = await execute(
+        connection,
+        select(REGIONS.c.region).select_from(_REGIONS_WITH_LEASES).where(_IS_LIVE).order_by(REGIONS.c.region),
+    )
+    return tuple(RegionId(row[0]) for row in await cursor.fetchall())
+
+
+async def regions_with_lease(connection: AnyConnection) -> tuple[RegionId, ...]:
+    """All regions whose scheduler holds its lease, sorted, also those that were taken out of the fleet: whoever may still write."""
     cursor = await execute(
         connection,
         select(func.substr(LEASES.c.name, len(REGIONAL_PREFIX) + 1))

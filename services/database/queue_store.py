@@ -41,7 +41,9 @@ _PENDING = f"""
            {packed("attained_s")}, {packed("coalesce(first_started_s, 'infinity')")},
            array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
            array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL),
-           {packed(f"coalesce(asked_priority, {NONE_ASKED}::smallint)")}
+           {packed(f"coalesce(asked_priority, {NONE_ASKED}::smallint)")},
+           array_agg(place) FILTER (WHERE importance IS NOT NULL),
+           array_agg(importance) FILTER (WHERE importance IS NOT NULL)
       FROM (SELECT *, row_number() OVER () - 1 AS place
               FROM (SELECT * FROM queue_entries WHERE not_before_s <= %s ORDER BY submitted_s, workload) AS ordered
            ) AS entries"""
@@ -144,6 +146,7 @@ def _pending_rows(row: TupleRow) -> PendingRows:
         attained_s=unpacked(row[13], "float8", count),
         first_started_s=unpacked(row[14], "float8", count),
         asked_priority=unpacked(row[17], "int2", count),
+        importance=dict(zip(row[18] or (), row[19] or (), strict=True)),
     )
 
 
@@ -393,6 +396,7 @@ async def load_waiting(connection: AnyConnection, most_gpus: int, now: float, li
                AND q.not_before_s <= %s
                AND NOT EXISTS (SELECT FROM attempts a
                                 WHERE a.ended_s IS NULL AND a.eviction ->> 'room_for' = q.workload)
+               AND NOT EXISTS (SELECT FROM reserved_places p WHERE p.room_for = q.workload)
              ORDER BY {_ORDER} LIMIT %s""",
         (most_gpus, now, limit),
     )

@@ -7,9 +7,10 @@ so that two regions that dispatch at the same time wait for each other and never
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from domain.identifiers import TenantId
-from services.database.connection import AnyConnection
+from services.database.connection import AnyConnection, AnyCursor
 
 Bucket = tuple[TenantId, str]
 
@@ -23,7 +24,51 @@ async def charge(
 
     Limits are those of `domain.tenant.quota_limits`: a bucket without one is 0.
     """
-    in_use = await lock(connection, [(tenant, bucket) for tenant, charges in wanted for bucket in charges])
+    return await charge_locked(connection, await send_lock(connection, buckets_of(wanted)), wanted, limits)
+
+
+async def charge_locked(
+    connection: AnyConnection,
+    locked: LockedQuota,
+    wanted: Sequence[tuple[TenantId, Mapping[str, int]]],
+    limits: Mapping[TenantId, Mapping[str, int]],
+) -> list[bool]:
+    """The same where their buckets have been locked before."""
+    in_use = await locked.in_use()
+    fits, changed = _charged(in_use, wanted, limits)
+    await _store(connection, in_use, changed)
+    return fits
+
+
+async def would_fit(
+    connection: AnyConnection,
+    wanted: Sequence[tuple[TenantId, Mapping[str, int]]],
+    limits: Mapping[TenantId, Mapping[str, int]],
+) -> list[bool]:
+    """What `charge` would return now. Nothing is locked: before it is charged, it may be otherwise."""
+    ordered = sorted(set(buckets_of(wanted)))
+    in_use = dict.fromkeys(ordered, 0)
+    if ordered:
+        cursor = await connection.execute(
+            """SELECT q.tenant, q.bucket, q.amount
+                 FROM quota_use q JOIN unnest(%s::text[], %s::text[]) AS u (tenant, bucket) USING (tenant, bucket)""",
+            ([tenant for tenant, _ in ordered], [bucket for _, bucket in ordered]),
+        )
+        in_use |= {(TenantId(row[0]), row[1]): row[2] for row in await cursor.fetchall()}
+    return _charged(in_use, wanted, limits)[0]
+
+
+def buckets_of(wanted: Sequence[tuple[TenantId, Mapping[str, int]]]) -> list[Bucket]:
+    """What these charges are charged to."""
+    return [(tenant, bucket) for tenant, charges in wanted for bucket in charges]
+
+
+def _charged(
+    in_use: dict[Bucket, int],
+    wanted: Sequence[tuple[TenantId, Mapping[str, int]]],
+    limits: Mapping[TenantId, Mapping[str, int]],
+) -> tuple[list[bool], dict[Bucket, int]]:
+    """Which of these fit, one after the other, and what is in use then of what has changed; `in_use` is changed too."""
     changed: dict[Bucket, int] = {}
     fits = []
     for tenant, charges in wanted:
@@ -32,13 +77,12 @@ async def charge(
         fits.append(fit)
         if fit:
             _add(in_use, changed, tenant, charges, 1)
-    await _store(connection, in_use, changed)
-    return fits
+    return fits, changed
 
 
 async def release(connection: AnyConnection, returned: Sequence[tuple[TenantId, Mapping[str, int]]]) -> None:
     """Gives back what ended (or never started)."""
-    in_use = await lock(connection, [(tenant, bucket) for tenant, charges in returned for bucket in charges])
+    in_use = await lock(connection, buckets_of(returned))
     changed: dict[Bucket, int] = {}
     for tenant, charges in returned:
         _add(in_use, changed, tenant, charges, -1)
@@ -59,9 +103,27 @@ def _add(
 
 async def lock(connection: AnyConnection, buckets: Sequence[Bucket]) -> dict[Bucket, int]:
     """Locks these rows, making those that are missing; returns what is in use."""
+    return await (await send_lock(connection, buckets)).in_use()
+
+
+@dataclass(frozen=True, slots=True)
+class LockedQuota:
+    """Rows that are locked, as soon as the server has come to it; what is in them is read later."""
+
+    _cursor: AnyCursor | None
+
+    async def in_use(self) -> dict[Bucket, int]:
+        """What is in use in them."""
+        if self._cursor is None:
+            return {}
+        return {(TenantId(row[0]), row[1]): row[2] for row in await self._cursor.fetchall()}
+
+
+async def send_lock(connection: AnyConnection, buckets: Sequence[Bucket]) -> LockedQuota:
+    """The same without waiting for it in a pipeline: other statements can be sent meanwhile."""
     ordered = sorted(set(buckets))
     if not ordered:
-        return {}
+        return LockedQuota(None)
     tenants = [tenant for tenant, _ in ordered]
     names = [bucket for _, bucket in ordered]
     await connection.execute(
@@ -70,13 +132,14 @@ async def lock(connection: AnyConnection, buckets: Sequence[Bucket]) -> dict[Buc
            ON CONFLICT DO NOTHING""",
         (tenants, names),
     )
-    cursor = await connection.execute(
-        """SELECT q.tenant, q.bucket, q.amount
-             FROM quota_use q JOIN unnest(%s::text[], %s::text[]) AS u (tenant, bucket) USING (tenant, bucket)
-            ORDER BY q.tenant, q.bucket FOR UPDATE OF q""",
-        (tenants, names),
+    return LockedQuota(
+        await connection.execute(
+            """SELECT q.tenant, q.bucket, q.amount
+                 FROM quota_use q JOIN unnest(%s::text[], %s::text[]) AS u (tenant, bucket) USING (tenant, bucket)
+                ORDER BY q.tenant, q.bucket FOR UPDATE OF q""",
+            (tenants, names),
+        )
     )
-    return {(TenantId(row[0]), row[1]): row[2] for row in await cursor.fetchall()}
 
 
 async def _store(connection: AnyConnection, in_use: Mapping[Bucket, int], changed: Mapping[Bucket, int]) -> None:

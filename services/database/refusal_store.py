@@ -178,6 +178,13 @@ async def object_to(connection: AnyConnection, objections: Sequence[Objection]) 
     )
 
 
+async def doubt_all(connection: AnyConnection) -> None:
+    """What was refused may find room in another fleet, or another reason why not: the next walk asks all of it. Takes the lock
+    of the walk."""
+    await lock_walk(connection)
+    await connection.execute("UPDATE auction_refusals SET holds = false WHERE holds")
+
+
 async def mark_asked(connection: AnyConnection, workloads: Sequence[WorkloadId], walk: int) -> None:
     """These were refused, which says nothing of others of their kind: this walk asks them no second time."""
     await connection.execute(

@@ -28,6 +28,8 @@ class ReservedPlace:
     region: RegionId
     reserved_s: float
     placements: tuple[TaskPlacement, ...]
+    room_for: WorkloadId | None = None
+    """The workload that the attempt makes room for where it leaves."""
 
 
 async def reserve(connection: AnyConnection, place: ReservedPlace) -> bool:
@@ -35,14 +37,15 @@ async def reserve(connection: AnyConnection, place: ReservedPlace) -> bool:
     cursor = await connection.execute(
         """SELECT 1 FROM attempts a JOIN workloads w USING (workload)
             WHERE a.workload = %s AND a.attempt = %s AND a.ended_s IS NULL AND a.state = %s
-              AND NOT w.cancel_requested
+              AND NOT w.cancel_requested AND w.requeue_by IS NULL
               FOR NO KEY UPDATE OF a""",
         (*place.key.predecessor, State.RUNNING.value),
     )
     if await cursor.fetchone() is None:
         return False
     cursor = await connection.execute(
-        """INSERT INTO reserved_places (workload, attempt, region, reserved_s, placements) VALUES (%s, %s, %s, %s, %s)
+        """INSERT INTO reserved_places (workload, attempt, region, reserved_s, placements, room_for)
+           VALUES (%s, %s, %s, %s, %s, %s)
            ON CONFLICT DO NOTHING RETURNING workload""",
         (
             place.key.workload,
@@ -50,6 +53,7 @@ async def reserve(connection: AnyConnection, place: ReservedPlace) -> bool:
             place.region,
             place.reserved_s,
             Jsonb(placements_to_documents(place.placements)),
+            place.room_for,
         ),
     )
     if await cursor.fetchone() is None:
@@ -61,7 +65,7 @@ async def reserve(connection: AnyConnection, place: ReservedPlace) -> bool:
 async def in_region(connection: AnyConnection, region: RegionId) -> list[ReservedPlace]:
     """Every place that the region keeps, sorted by workload."""
     cursor = await connection.execute(
-        """SELECT workload, attempt, region, reserved_s, placements FROM reserved_places
+        """SELECT workload, attempt, region, reserved_s, placements, room_for FROM reserved_places
             WHERE region = %s ORDER BY workload""",
         (region,),
     )
@@ -71,7 +75,8 @@ async def in_region(connection: AnyConnection, region: RegionId) -> list[Reserve
 async def of_departing(connection: AnyConnection, region: RegionId) -> list[ReservedPlace]:
     """Places, anywhere, for successors of the region's attempts that run and are not asked to leave yet; sorted."""
     cursor = await connection.execute(
-        """SELECT r.workload, r.attempt, r.region, r.reserved_s, r.placements FROM reserved_places r JOIN attempts a
+        """SELECT r.workload, r.attempt, r.region, r.reserved_s, r.placements, r.room_for
+             FROM reserved_places r JOIN attempts a
                ON a.workload = r.workload AND a.attempt = r.attempt - 1
             WHERE a.region = %s AND a.ended_s IS NULL AND a.state = ANY(%s) ORDER BY r.workload""",
         (region, before(Happening.EVICTION_BEGAN)),
@@ -85,7 +90,7 @@ async def take(connection: AnyConnection, workloads: Sequence[WorkloadId]) -> di
         return {}
     cursor = await connection.execute(
         """DELETE FROM reserved_places WHERE workload = ANY(%s)
-        RETURNING workload, attempt, region, reserved_s, placements""",
+        RETURNING workload, attempt, region, reserved_s, placements, room_for""",
         (list(workloads),),
     )
     places = [_place_from_row(*row) for row in await cursor.fetchall()]
@@ -95,7 +100,13 @@ async def take(connection: AnyConnection, workloads: Sequence[WorkloadId]) -> di
 
 
 def _place_from_row(
-    workload: str, attempt: int, region: str, reserved_s: float, placements: list[dict[str, object]]
+    workload: str,
+    attempt: int,
+    region: str,
+    reserved_s: float,
+    placements: list[dict[str, object]],
+    room_for: str | None,
 ) -> ReservedPlace:
     key = AttemptKey(WorkloadId(workload), AttemptNumber(attempt))
-    return ReservedPlace(key, RegionId(region), reserved_s, placements_from_documents(placements))
+    for_whom = None if room_for is None else WorkloadId(room_for)
+    return ReservedPlace(key, RegionId(region), reserved_s, placements_from_documents(placements), for_whom)

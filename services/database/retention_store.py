@@ -39,6 +39,9 @@ _ENDS = ", ".join(f"'{kind.value}'" for kind in (EventKind.COMPLETED, EventKind.
 _COUNTED = "coalesce((SELECT max(through_sequence) FROM data_use_counted WHERE what = 'events'), 0)"
 """Up to which event it is counted which tables ended workloads read: that needs their ends, attempts and placements."""
 
+_TOLD = "coalesce((SELECT max(through_sequence) FROM notification_progress), 0)"
+"""Up to which event it is known what is to be told of it to whom workloads want to be told."""
+
 _ENDED_WORKLOADS = f"""
     SELECT DISTINCT a.workload FROM attempts a JOIN workloads w USING (workload)
      WHERE a.workload > %(after)s AND a.ended_s < %(cutoff_s)s AND w.ended_s < %(cutoff_s)s
@@ -55,6 +58,7 @@ _OLD_EVENTS = f"""
        AND e.event <> '{EventKind.INVARIANT_BROKEN.value}'
        AND NOT EXISTS (SELECT FROM workloads w WHERE w.workload = e.workload
                           AND (w.ended_s IS NULL OR w.ended_s >= %(cutoff_s)s))
+       AND NOT EXISTS (SELECT FROM notified_workloads n WHERE n.workload = e.workload AND e.sequence > {_TOLD})
      ORDER BY e.sequence LIMIT %(limit)s"""
 
 _LAST_OLD_EVENT = f"SELECT coalesce(least(max(sequence), {_COUNTED}), 0) FROM events WHERE t < %(cutoff_s)s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psycopg
@@ -17,8 +17,10 @@ OLDEST_MAJOR_VERSION = 15
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
-def resolve_database_url(home: Path, environment: Mapping[str, str]) -> str:
+def resolve_database_url(home: Path, environment: Mapping[str, str], *, settings: Sequence[str] = ()) -> str:
     """The URL of the database to use, which answers and is suitable; starts the embedded server if that is the one.
+
+    `settings`: further ones of the embedded server, as `name=value`, if it is not up yet.
 
     Raises:
         UnsuitableDatabase: TOPMAST_DATABASE_URL names something that Topmast cannot use.
@@ -26,7 +28,7 @@ def resolve_database_url(home: Path, environment: Mapping[str, str]) -> str:
         EmbeddedServerFailed: the embedded server does not start.
     """
     if not (url := environment.get(URL_VARIABLE, "").strip()):
-        return start_embedded(home)
+        return start_embedded(home, settings=settings)
     url = normalise_url(url)
     check_server(url)
     return url

@@ -301,7 +301,8 @@ def _specification(stored: bytes) -> WorkloadSpecification:
     """As submitted; labels and environment by key, as files have them."""
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored))
     jobs = tuple(replace(job, environment=tuple(sorted(job.environment))) for job in specification.jobs)
-    return replace(specification, jobs=jobs, labels=tuple(sorted(specification.labels)))
+    # A simulation tells nobody, and a file is the wrong place for what may be a secret.
+    return replace(specification, jobs=jobs, labels=tuple(sorted(specification.labels)), notify=None)
 
 
 async def _load_completed_service(connection: AnyConnection) -> tuple[CompletedService, ...]:

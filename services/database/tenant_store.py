@@ -18,7 +18,7 @@ from formats.virtual_clusters import virtual_clusters_document, virtual_clusters
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
-from services.database.lease_store import hold_regions, live_regions
+from services.database.lease_store import hold_regions, regions_with_lease
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.state_guards import in_states
 from services.database.tables.tenants import TENANT_QUOTAS, TENANTS
@@ -47,7 +47,7 @@ async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) ->
     if not gone and not changed:
         return revision
     # Regions charge quotas from memory: what they decide with the old ones must not be written any more.
-    await hold_regions(connection, await live_regions(connection))
+    await hold_regions(connection, await regions_with_lease(connection))
     await _require_ended(connection, gone)
     await _require_quotas_asked_for(connection, changed)
     await execute(connection, delete(TENANTS).where(any_of(TENANTS.c.tenant, gone)))

@@ -1,7 +1,7 @@
 """What tenants used over the last hours: the input of window_avg in MAST's Expression 11.
 
 Use is counted exactly, each second of each attempt once: an attempt knows until when it is counted (`counted_s`), and
-counting adds what came since to the tenant's stretch of time. An attempt that turns out to have ended before it was
+counting adds what came since to the tenant's stretch of time, and to the GPU-hours of the workload (`gpu_use_store`). An attempt that turns out to have ended before it was
 counted to is counted back. What is not counted yet is summed up from the attempts themselves.
 """
 
@@ -16,6 +16,7 @@ from domain.placement import AttemptKey
 from global_scheduler.usage_window import UseStretches
 from services.database.connection import AnyConnection
 from services.database.core_statements import execute
+from services.database.gpu_use_store import ADD_GPU_USE, GPU_USE_BY_DAY
 from services.database.tables.tenants import USAGE_WINDOWS
 
 STRETCH_S = 900.0
@@ -32,8 +33,8 @@ _COUNT = """
                          ELSE greatest(ended_s, dispatched_s) END AS until_s, ended_s
                FROM attempts WHERE {condition} FOR NO KEY UPDATE SKIP LOCKED),
          moved AS (
-             SELECT tenant, gpus, cpus, least(since_s, until_s) AS lo, greatest(since_s, until_s) AS hi,
-                    sign(until_s - since_s) AS sign FROM due WHERE until_s <> since_s),
+             SELECT workload, attempt, tenant, gpus, cpus, least(since_s, until_s) AS lo, greatest(since_s, until_s) AS hi,
+                    sign(until_s - since_s) AS sign FROM due WHERE until_s <> since_s),{gpu_use},
          shares AS (
              SELECT tenant, number * %(stretch_s)s AS start_s,
                     sum(sign * gpus * (least(hi, (number + 1) * %(stretch_s)s) - greatest(lo, number * %(stretch_s)s)))
@@ -62,6 +63,8 @@ _UNCOUNTED = """(ended_s IS NULL OR counted_s IS DISTINCT FROM ended_s)
                 AND (ended_s IS NOT NULL OR coalesce(counted_s, dispatched_s) < %(until_s)s)"""
 
 
+_GPU_USE = f"{GPU_USE_BY_DAY},{ADD_GPU_USE}"
+
 UNCOUNTED_USE = """
     SELECT tenant, gpus, cpus, coalesce(counted_s, dispatched_s) AS since_s,
            least(coalesce(ended_s, %(now)s), %(now)s) AS until_s
@@ -73,7 +76,8 @@ async def count_use(connection: AnyConnection, now: float) -> None:
     """Counts what is over: finished stretches of live attempts, and ended attempts. Cheap when nothing is due."""
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
     finished_s = now // STRETCH_S * STRETCH_S
-    await connection.execute(_COUNT.format(condition=_UNCOUNTED), {"until_s": finished_s, "stretch_s": STRETCH_S})
+    counting = _COUNT.format(condition=_UNCOUNTED, gpu_use=_GPU_USE)
+    await connection.execute(counting, {"until_s": finished_s, "stretch_s": STRETCH_S})
 
 
 async def count_use_of(connection: AnyConnection, attempts: Sequence[AttemptKey], now: float) -> None:
@@ -81,7 +85,8 @@ async def count_use_of(connection: AnyConnection, attempts: Sequence[AttemptKey]
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
     await connection.execute(
         _COUNT.format(
-            condition="ended_s IS NULL AND (workload, attempt) IN (SELECT * FROM unnest(%(w)s::text[], %(a)s::int[]))"
+            condition="ended_s IS NULL AND (workload, attempt) IN (SELECT * FROM unnest(%(w)s::text[], %(a)s::int[]))",
+            gpu_use=_GPU_USE,
         ),
         {
             "until_s": now,

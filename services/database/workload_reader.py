@@ -6,22 +6,28 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 from psycopg.rows import TupleRow
 from sqlalchemy import ColumnElement, Float, Select, Table, and_, func, or_, select, tuple_, union_all
 
 from domain.cells import CellsOfJobs
+from domain.dependencies import waiting_sentence
 from domain.diagnosis import Diagnosis
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
+from services.database import dependency_store
 from services.database.cell_store import cells_of_workload
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
+from services.database.dependency_store import HELD_BY_DEPENDENCIES, AwaitedWorkload
 from services.database.diagnosis_documents import diagnosis_from_document
+from services.database.label_store import LabelCondition, meets
 from services.database.state_guards import in_states
 from services.database.tables.attempts import ATTEMPTS, PLACEMENTS
 from services.database.tables.definition import NAME
@@ -43,7 +49,7 @@ class StoredWorkload:
     workload: WorkloadId
     tenant: TenantId
     specification: bytes
-    """As it was submitted: a serialised topmast.v1.WorkloadSpecification."""
+    """As it was submitted, or changed by its user since: a serialised topmast.v1.WorkloadSpecification."""
     state: State
     submitted_s: float
     ended_s: float | None
@@ -61,6 +67,27 @@ class StoredWorkload:
     """While it is queued and a scan pass has ranked it."""
     diagnosis: Diagnosis | None
     """Why the last auction refused it, while it is queued; the reason is the sentence."""
+    not_before_s: float = 0.0
+    """While it is queued: when it may be tried at the earliest, after a failure."""
+    held_by: str | None = None
+    requeue_by: str | None = None
+    """Who sends it back to the queue, until it is there."""
+    revision: int = 0
+    """0: what was submitted has not been changed."""
+    waits_for: tuple[AwaitedWorkload, ...] = ()
+    """Other workloads, as they are at present."""
+    array: WorkloadId | None = None
+    """That it is an element of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """The workload for which an attempt had to leave."""
+
+    workload: WorkloadId
+    name: str
+    tenant: TenantId
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +114,10 @@ class AttemptRecord:
     """Of the sensitivity profiles when it began; 0: it knows none."""
     placements: tuple[TaskPlacement, ...]
     cells: CellsOfJobs
+    preempted_by: Preemptor | None = None
+    """For what it had to leave; None: it was not preempted."""
+    exit_code: int | None = None
+    """Of the task that is to blame where it failed; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +130,11 @@ class StoredWorkloadFilter:
     name_contains: str = ""
     submitted_after_s: float | None = None
     submitted_before_s: float | None = None
+    labels: tuple[LabelCondition, ...] = ()
+    array: WorkloadId | None = None
+    """Only its elements."""
+    first_elements: bool = False
+    """Of arrays only the first elements, which stand for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +177,50 @@ _SELECT = select(
     QUEUE_ENTRIES.c.credit,
     QUEUE_ENTRIES.c.within_quota,
     QUEUE_ENTRIES.c.diagnosis,
+    func.coalesce(QUEUE_ENTRIES.c.not_before_s, 0.0),
+    WORKLOADS.c.held_by,
+    WORKLOADS.c.requeue_by,
+    WORKLOADS.c.revision,
+    WORKLOADS.c.array_id,
 ).select_from(_WITH_LIVE_ATTEMPTS)
 
+_PREEMPTORS = WORKLOADS.alias("preemptors")
+
 _NEWEST_FIRST = (WORKLOADS.c.submitted_s.desc(), WORKLOADS.c.workload.desc())
+
+
+# What is held has no entry in the queue, nor has what awaits its turn in an array.
+_WAITS_OUTSIDE = in_states(WORKLOADS.c.state, {State.PENDING}) & (
+    WORKLOADS.c.held_by.is_not(None) | WORKLOADS.c.awaits_turn
+)
 
 
 async def get(connection: AnyConnection, workload: WorkloadId) -> StoredWorkload | None:
     """One workload; None when there is none of that name."""
     cursor = await execute(connection, _SELECT.where(WORKLOADS.c.workload == workload))
     row = await cursor.fetchone()
-    return None if row is None else _stored_workload(row)
+    if row is None:
+        return None
+    (stored,) = await _with_awaited(connection, [_stored_workload(row)])
+    return stored
+
+
+async def _with_awaited(connection: AnyConnection, found: Sequence[StoredWorkload]) -> tuple[StoredWorkload, ...]:
+    """With the others that they wait for; what is held by these alone says so in its reason, and is held by nobody."""
+    held = [one.workload for one in found if one.held_by is not None and one.state in QUEUED]
+    waiting = await dependency_store.awaited(connection, held)
+    return tuple(_waiting(one, waiting[one.workload]) if one.workload in waiting else one for one in found)
+
+
+def _waiting(stored: StoredWorkload, waits_for: tuple[AwaitedWorkload, ...]) -> StoredWorkload:
+    if stored.held_by != HELD_BY_DEPENDENCIES:
+        return replace(stored, waits_for=waits_for)
+    reason = waiting_sentence([(one.dependency, one.state) for one in waits_for])
+    return replace(stored, waits_for=waits_for, held_by=None, reason=reason)
 
 
 def _stored_workload(row: TupleRow) -> StoredWorkload:
-    priority, level, credit, within_quota, diagnosis = row[14:]
+    priority, level, credit, within_quota, diagnosis, not_before_s, held_by, requeue_by, revision, array = row[14:]
     workload = WorkloadId(row[0])
     return StoredWorkload(
         workload=workload,
@@ -175,6 +241,11 @@ def _stored_workload(row: TupleRow) -> StoredWorkload:
         if priority is None
         else QueuePosition(workload, Standing(priority, level), credit, row[4], within_quota),
         diagnosis=None if diagnosis is None else diagnosis_from_document(diagnosis),
+        not_before_s=not_before_s,
+        held_by=held_by,
+        requeue_by=requeue_by,
+        revision=revision or 0,
+        array=None if array is None else WorkloadId(array),
     )
 
 
@@ -204,7 +275,7 @@ async def list_page(
     listed = await cursor.fetchall()
     names = _that_fit(listed[:page_size])
     cursor = await execute(connection, _SELECT.where(any_of(WORKLOADS.c.workload, names)).order_by(*_NEWEST_FIRST))
-    page = tuple([_stored_workload(row) for row in await cursor.fetchall()])
+    page = await _with_awaited(connection, [_stored_workload(row) for row in await cursor.fetchall()])
     return StoredWorkloadPage(page, _make_token(page[-1], wanted) if len(listed) > len(names) else "")
 
 
@@ -231,6 +302,8 @@ def _conditions(wanted: StoredWorkloadFilter) -> list[ColumnElement[bool]]:
         parts = [any_of(WORKLOADS.c.state, others)] if others else []
         if queued:
             parts.append(in_states(WORKLOADS.c.state, {State.PENDING}) & any_of(QUEUE_ENTRIES.c.state, queued))
+        if State.PENDING in wanted.states:
+            parts.append(_WAITS_OUTSIDE)
         conditions.append(or_(*parts))
     if wanted.region is not None:
         conditions.append(WORKLOADS.c.region == wanted.region)
@@ -240,7 +313,11 @@ def _conditions(wanted: StoredWorkloadFilter) -> list[ColumnElement[bool]]:
         conditions.append(WORKLOADS.c.submitted_s > wanted.submitted_after_s)
     if wanted.submitted_before_s is not None:
         conditions.append(WORKLOADS.c.submitted_s < wanted.submitted_before_s)
-    return conditions
+    if wanted.array is not None:
+        conditions.append(WORKLOADS.c.array_id == wanted.array)
+    if wanted.first_elements:
+        conditions.append(~WORKLOADS.c.beside_first)
+    return conditions + meets(WORKLOADS.c.workload, wanted.labels)
 
 
 def _fingerprint(wanted: StoredWorkloadFilter) -> str:
@@ -289,6 +366,13 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             ATTEMPTS.c.progress,
             ATTEMPTS.c.checkpoint_progress,
             ATTEMPTS.c.profiles_revision,
+            ATTEMPTS.c.eviction,
+            _PREEMPTORS.c.name,
+            _PREEMPTORS.c.tenant,
+            ATTEMPTS.c.exit_code,
+        )
+        .select_from(
+            ATTEMPTS.outerjoin(_PREEMPTORS, _PREEMPTORS.c.workload == ATTEMPTS.c.eviction["by"].astext),
         )
         .where(ATTEMPTS.c.workload == workload)
         .order_by(ATTEMPTS.c.attempt),
@@ -312,9 +396,19 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             profiles_revision=row[15],
             placements=tuple(placements.get(row[0], ())),
             cells=cells.get(AttemptKey(workload, AttemptNumber(row[0])), ()),
+            preempted_by=_preemptor(row[16], row[17], row[18]),
+            exit_code=row[19],
         )
         for row in await cursor.fetchall()
     ]
+
+
+def _preemptor(eviction: Mapping[str, Any] | None, name: str | None, tenant: str | None) -> Preemptor | None:
+    """None: it did not leave for another workload, or that one is not known any more."""
+    if eviction is None or name is None or tenant is None:
+        return None
+    standing = Standing(eviction["by_priority"], eviction["by_level"])
+    return Preemptor(WorkloadId(eviction["by"]), name, TenantId(tenant), standing)
 
 
 async def _load_placements(connection: AnyConnection, workload: WorkloadId) -> dict[int, list[TaskPlacement]]:
@@ -350,7 +444,7 @@ async def _load_placements(connection: AnyConnection, workload: WorkloadId) -> d
 async def count_by_state(connection: AnyConnection) -> dict[State, int]:
     """How many workloads are in each state, states without any left out.
 
-    Reads indexes and small tables only: the queue, the live attempts, and one index entry per ended workload.
+    Reads indexes and small tables only: the queue, the live attempts, and one index entry per ended or held workload.
     """
     cursor = await execute(
         connection,
@@ -358,9 +452,12 @@ async def count_by_state(connection: AnyConnection) -> dict[State, int]:
             _counted(QUEUE_ENTRIES),
             _counted(ATTEMPTS).where(ATTEMPTS.c.ended_s.is_(None)),
             _counted(WORKLOADS).where(in_states(WORKLOADS.c.state, ENDED)),
+            _counted(WORKLOADS).where(_WAITS_OUTSIDE),
         ),
     )
-    counts = {State(row[0]): int(row[1]) for row in await cursor.fetchall()}
+    counts: Counter[State] = Counter()
+    for state, count in await cursor.fetchall():
+        counts[State(state)] += int(count)
     return {state: counts[state] for state in State if state in counts}
 
 

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import psycopg
 from psycopg.errors import UniqueViolation
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from domain.dependencies import Dependency, waiting_sentence
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
-from domain.life_cycle import ENDED, LIVE, Happening, State, state_after
+from domain.life_cycle import State
 from domain.workload import WorkloadSpecification, emulated_work_s
 from formats.event_details import submitted_details
+from global_scheduler.user_requests import HELD_AS_SUBMITTED
 from regional_scheduler.refusals.kinds import WorkloadKind, kind_of
-from services.database import event_store
-from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
+from services.database import array_store, dependency_store, event_store, package_store
+from services.database.array_store import NO_ARRAY, ArrayPlace
+from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.dependency_store import HELD_BY_DEPENDENCIES
 from services.database.errors import RepeatTransaction
-from services.database.state_guards import StateChangeRefused, before
+from services.database.label_store import copy_labels
+from services.database.notification_store import insert_notified
+from services.database.requeue_store import set_importance
 from services.database.tenant_store import keep_tenants
+from services.wire.workloads import with_dependencies
 
 _IDEMPOTENCY_INDEX = "workloads_idempotency"
+
+_ROWS_AT_ONCE = 1_000
+
+_WORKLOAD_TYPES = [
+    "text",
+    "text",
+    "text",
+    "bytea",
+    "int4",
+    "bool",
+    "text",
+    "float8",
+    "text",
+    "bytea",
+    "float8",
+    "text",
+    "int2",
+    "text",
+    "bool",
+    "bool",
+    "text",
+]
 
 
 class IdempotencyConflict(Exception):
@@ -55,6 +86,14 @@ class NoQuotaAtPriority(Exception):
         super().__init__(f"is {priority}, at which tenant {tenant} has no quota")
 
 
+class UnknownPackages(Exception):
+    """Packages that workloads name are not stored (any more)."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self.packages = packages
+        super().__init__(f"package {packages[0]} is not stored here")
+
+
 @dataclass(frozen=True, slots=True)
 class NewWorkload:
     """A workload to be accepted, already judged."""
@@ -67,6 +106,8 @@ class NewWorkload:
     idempotency_key: str | None = None
     body_digest: bytes | None = None
     """Of what came with the key: distinguishes a repetition from another submission."""
+    array: ArrayPlace | None = None
+    """Of an element of an array, which is stored one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +130,8 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Ne
     Raises:
         IdempotencyConflict: a key was used before with another digest.
         UnknownTenants: a tenant does not exist (any more).
+        UnknownPackages: a package that one of them names is not stored (any more).
+        DependencyRefused: one of them would wait for what there is not, or for what can never be.
         RepeatTransaction: another transaction has just used one of the keys; Database.run does it again.
     """
     tenants = sorted({submission.specification.tenant for submission in submissions})
@@ -108,19 +151,66 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Ne
             raise NoQuotaAtPriority(owner, asked)
     results, new = _sort_out(submissions, _keys(await known_keys.fetchall()))
     if new:
-        kinds = {submission.workload: kind_of(submission.specification) for submission in new}
-        try:
-            await _copy_workloads(connection, new, kinds)
-        except UniqueViolation as error:
-            if error.diag.constraint_name == _IDEMPOTENCY_INDEX:
-                raise RepeatTransaction("an idempotency key was used at the same time") from error
-            raise
-        await _copy_jobs(connection, new)
-        await _copy_tables(connection, new)
-        await _copy_queue_entries(connection, new, kinds)
-        await _copy_events(connection, new)
+        new = _with_known_names(new, submissions, results)
+        waits = await dependency_store.open_dependencies(connection, _specified(new))
+        await array_store.insert_arrays(connection, new)
+        rows = array_store.one_by_one(new)
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            await _insert_rows(connection, some, waits)
+            # Large arrays take a while: everything else in this process goes on meanwhile.
+            await asyncio.sleep(0)
+        # When all are there: they may wait for each other.
+        await dependency_store.insert(connection, _specified(new), waits)
         wake_after_commit(connection, SCAN_CHANNEL)
     return results
+
+
+async def _insert_rows(
+    connection: AnyConnection, new: Sequence[NewWorkload], waits: Mapping[WorkloadId, Sequence[Dependency]]
+) -> None:
+    """Workloads and elements of arrays, with all that belongs to them but the others for which they wait."""
+    kinds = _kinds(new)
+    try:
+        await _copy_workloads(connection, new, kinds)
+    except UniqueViolation as error:
+        if error.diag.constraint_name == _IDEMPOTENCY_INDEX:
+            raise RepeatTransaction("an idempotency key was used at the same time") from error
+        raise
+    await _copy_jobs(connection, new)
+    await _copy_tables(connection, new)
+    await _insert_packages(connection, new)
+    await copy_labels(
+        connection,
+        [(submission.workload, key, value) for submission in new for key, value in submission.specification.labels],
+    )
+    await insert_notified(
+        connection, [(one.workload, one.specification.notify) for one in new if one.specification.notify is not None]
+    )
+    held = [submission for submission in new if submission.specification.hold or submission.workload in waits]
+    awaiting = [submission for submission in new if submission.array is not None and submission.array.awaits_turn]
+    outside = {submission.workload for submission in (*held, *awaiting)}
+    queued = [submission for submission in new if submission.workload not in outside] if outside else new
+    await _copy_queue_entries(connection, queued, kinds)
+    await set_importance(connection, {one.workload: one.specification for one in queued})
+    await _copy_events(connection, new)
+    if held:
+        await _hold(connection, held, waits)
+    if awaiting:
+        await array_store.tell_awaiting(
+            connection, [(one.workload, one.specification.tenant) for one in awaiting], awaiting[0].submitted_s
+        )
+
+
+def _kinds(new: Iterable[NewWorkload]) -> dict[WorkloadId, WorkloadKind]:
+    """Elements of an array share their specification, and so their kind."""
+    known: dict[int, WorkloadKind] = {}
+    kinds: dict[WorkloadId, WorkloadKind] = {}
+    for submission in new:
+        same = id(submission.specification)
+        if same not in known:
+            known[same] = kind_of(submission.specification)
+        kinds[submission.workload] = known[same]
+    return kinds
 
 
 async def _find_tenants(connection: AnyConnection, tenants: Sequence[TenantId]) -> psycopg.AsyncCursor[TupleRow]:
@@ -136,7 +226,7 @@ _Known = dict[_Key, tuple[WorkloadId, bytes | None]]
 async def _find_keys(connection: AnyConnection, submissions: Iterable[NewWorkload]) -> psycopg.AsyncCursor[TupleRow]:
     keys = [(s.specification.tenant, s.idempotency_key) for s in submissions if s.idempotency_key is not None]
     return await connection.execute(
-        """SELECT w.tenant, w.idempotency_key, w.workload, w.body_digest
+        """SELECT w.tenant, w.idempotency_key, coalesce(w.array_id, w.workload), w.body_digest
              FROM unnest(%s::text[], %s::text[]) AS u (tenant, idempotency_key)
              JOIN workloads w ON w.tenant = u.tenant AND w.idempotency_key = u.idempotency_key""",
         ([tenant for tenant, _ in keys], [key for _, key in keys]),
@@ -169,6 +259,30 @@ def _sort_out(submissions: Sequence[NewWorkload], known: _Known) -> tuple[list[S
     return results, new
 
 
+def _with_known_names(
+    new: Sequence[NewWorkload], submissions: Sequence[NewWorkload], results: Sequence[SubmissionResult]
+) -> list[NewWorkload]:
+    """Those that wait for others of their call which had been accepted before wait for these."""
+    earlier = {
+        str(one.workload): result.workload for one, result in zip(submissions, results, strict=True) if result.existed
+    }
+    if not earlier:
+        return list(new)
+    found = []
+    for one in new:
+        specification = dependency_store.renamed(one.specification, earlier)
+        if specification == one.specification:
+            found.append(one)
+        else:
+            serialized = with_dependencies(one.serialized, specification.after)
+            found.append(replace(one, specification=specification, serialized=serialized))
+    return found
+
+
+def _specified(new: Sequence[NewWorkload]) -> list[tuple[WorkloadId, WorkloadSpecification]]:
+    return [(one.workload, one.specification) for one in new]
+
+
 async def _copy_workloads(
     connection: AnyConnection, new: Sequence[NewWorkload], kinds: Mapping[WorkloadId, WorkloadKind]
 ) -> None:
@@ -176,28 +290,14 @@ async def _copy_workloads(
         connection.cursor() as cursor,
         cursor.copy(
             """COPY workloads (workload, tenant, name, specification, gpus, emulated, state, submitted_s,
-                               idempotency_key, body_digest, declared_s, kind, asked_priority) FROM STDIN (FORMAT BINARY)"""
+                               idempotency_key, body_digest, declared_s, kind, asked_priority,
+                               array_id, beside_first, awaits_turn, reason) FROM STDIN (FORMAT BINARY)"""
         ) as copy,
     ):
-        copy.set_types(
-            [
-                "text",
-                "text",
-                "text",
-                "bytea",
-                "int4",
-                "bool",
-                "text",
-                "float8",
-                "text",
-                "bytea",
-                "float8",
-                "text",
-                "int2",
-            ]
-        )
+        copy.set_types(_WORKLOAD_TYPES)
         for submission in new:
             specification = submission.specification
+            array = submission.array or NO_ARRAY
             await copy.write_row(
                 (
                     submission.workload,
@@ -213,6 +313,10 @@ async def _copy_workloads(
                     emulated_work_s(specification),
                     kinds[submission.workload],
                     specification.priority,
+                    array.array,
+                    array.beside_first,
+                    array.awaits_turn,
+                    array_store.AWAITS_TURN if array.awaits_turn else "",
                 )
             )
 
@@ -262,6 +366,18 @@ async def _copy_tables(connection: AnyConnection, new: Sequence[NewWorkload]) ->
             await copy.write_row(read)
 
 
+async def _insert_packages(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
+    """Which package each of them names, if any do. Raises UnknownPackages."""
+    uses = [(submission.workload, submission.specification.package) for submission in new]
+    named = {package for _, package in uses if package}
+    if not named:
+        return
+    unknown = named - await package_store.keep_packages(connection, named)
+    if unknown:
+        raise UnknownPackages(tuple(sorted(unknown)))
+    await package_store.insert_uses(connection, [(workload, package) for workload, package in uses if package])
+
+
 async def _copy_queue_entries(
     connection: AnyConnection, new: Sequence[NewWorkload], kinds: Mapping[WorkloadId, WorkloadKind]
 ) -> None:
@@ -309,53 +425,40 @@ async def _copy_events(connection: AnyConnection, new: Sequence[NewWorkload]) ->
             )
 
 
+async def _hold(
+    connection: AnyConnection, held: Sequence[NewWorkload], waits: Mapping[WorkloadId, Sequence[Dependency]]
+) -> None:
+    """They wait outside the queue: they have no entry there."""
+    holders = [HELD_AS_SUBMITTED if one.specification.hold else HELD_BY_DEPENDENCIES for one in held]
+    reasons = [
+        f"held by {HELD_AS_SUBMITTED}"
+        if one.specification.hold
+        else waiting_sentence([(each, None) for each in waits[one.workload]])
+        for one in held
+    ]
+    await connection.execute(
+        """UPDATE workloads w SET held_by = u.held_by, reason = u.reason
+             FROM unnest(%s::text[], %s::text[], %s::text[]) AS u (workload, held_by, reason)
+            WHERE w.workload = u.workload""",
+        ([one.workload for one in held], holders, reasons),
+    )
+    events = [
+        Event(
+            one.submitted_s,
+            EventKind.HELD,
+            one.workload,
+            tenant=one.specification.tenant,
+            details=_held_details(by, why),
+        )
+        for one, by, why in zip(held, holders, reasons, strict=True)
+    ]
+    await event_store.append(connection, events)
+
+
+def _held_details(by: str, why: str) -> dict[str, JsonValue]:
+    """What waits says for what."""
+    return {"by": by, "reason": why} if by == HELD_BY_DEPENDENCIES else {"by": by}
+
+
 def _dump(details: Mapping[str, JsonValue]) -> str:
     return json.dumps(details, allow_nan=False)
-
-
-# ---------------------------------------------------------------- cancellation
-
-
-async def cancel(connection: AnyConnection, workload: WorkloadId, reason: str, now: float) -> State | None:
-    """Cancels a queued workload at once, has a live one stopped, leaves an ended one as it is.
-
-    Returns its state from now on (that of a live one does not change yet); None when there is no such workload.
-    Raises RepeatTransaction when it moves between queue and machines at this moment; Database.run does it again.
-    """
-    # The queue entry first, as a dispatch does: the two never block each other for good.
-    cursor = await connection.execute("DELETE FROM queue_entries WHERE workload = %s RETURNING tenant", (workload,))
-    queued = await cursor.fetchone()
-    if queued is not None:
-        await _end_cancelled(connection, workload, TenantId(queued[0]), reason, now)
-        return State.CANCELLED
-    cursor = await connection.execute(
-        """UPDATE workloads SET cancel_requested = true, reason = CASE WHEN cancel_requested THEN reason ELSE %s END
-            WHERE workload = %s AND state = ANY(%s) RETURNING state""",
-        (reason, workload, sorted(LIVE)),
-    )
-    live = await cursor.fetchone()
-    if live is not None:
-        wake_after_commit(connection, REGION_CHANNEL)
-        return State(live[0])
-    cursor = await connection.execute("SELECT state FROM workloads WHERE workload = %s", (workload,))
-    row = await cursor.fetchone()
-    if row is None:
-        return None
-    if State(row[0]) not in ENDED:
-        raise RepeatTransaction(f"workload {workload} has just returned to the queue")
-    return State(row[0])
-
-
-async def _end_cancelled(
-    connection: AnyConnection, workload: WorkloadId, tenant: TenantId, reason: str, now: float
-) -> None:
-    cursor = await connection.execute(
-        """UPDATE workloads SET state = %s, ended_s = %s, reason = %s, cancel_requested = true
-            WHERE workload = %s AND state = ANY(%s)""",
-        (state_after(Happening.CANCELLED).value, now, reason, workload, before(Happening.CANCELLED)),
-    )
-    if cursor.rowcount != 1:
-        raise StateChangeRefused(Happening.CANCELLED, 1, cursor.rowcount)
-    event = Event(now, EventKind.CANCELLED, workload, tenant=tenant, details={"reason": reason})
-    await event_store.append(connection, [event])
-    wake_after_commit(connection, SCAN_CHANNEL)

@@ -13,6 +13,7 @@ from domain.events import JsonValue
 Record = Mapping[str, JsonValue]
 """One line of the event log."""
 
+_DECISIONS = ("dispatched", "waiting", "awaiting_data")
 _ENDS = ("evicted", "completed", "failed", "cancelled")
 
 
@@ -22,6 +23,9 @@ class _Life:
 
     submitted_s: float
     tenant: str
+    first_decided_s: float | None = None
+    """When it was dispatched, or an auction said first that there is no place for it."""
+    first_dispatched_s: float | None = None
     first_started_s: float | None = None
     ended_s: float | None = None
     end: str | None = None
@@ -29,12 +33,25 @@ class _Life:
     held_gpus: int = 0
     preemptions: int = 0
 
+    @property
+    def queueing_s(self) -> float | None:
+        """From its submission to its first start; None: it has not started."""
+        return None if self.first_started_s is None else self.first_started_s - self.submitted_s
+
+    @property
+    def scheduling_s(self) -> float | None:
+        """What of its queueing it did not wait for room: until the first decision, and from the dispatch to the start."""
+        if self.first_started_s is None or self.first_decided_s is None or self.first_dispatched_s is None:
+            return None
+        return self.first_decided_s - self.submitted_s + self.first_started_s - self.first_dispatched_s
+
 
 @dataclass(slots=True)
 class Account:
-    """Figures of a run, from its events in order. Times are the service's."""
+    """Figures of a run, from its events in order. Times are the service's, of which `clock_speed` pass in a real second."""
 
     total_gpus: int
+    clock_speed: float = 1.0
     lives: dict[str, _Life] = field(default_factory=dict)
     wins: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
@@ -55,8 +72,11 @@ class Account:
             self.lives[workload] = _Life(t, str(record.get("tenant")))
             return
         life = self.lives[workload]
+        if kind in _DECISIONS and life.first_decided_s is None:
+            life.first_decided_s = t
         if kind == "dispatched":
             self.wins[str(record["region"])] += 1
+            life.first_dispatched_s = t if life.first_dispatched_s is None else life.first_dispatched_s
         elif kind == "started":
             life.first_started_s = t if life.first_started_s is None else life.first_started_s
             life.held_since_s, life.held_gpus = t, _gpus(record)
@@ -81,9 +101,7 @@ class Account:
     def as_json(self) -> dict[str, JsonValue]:
         """The figures, with stable keys."""
         ends = Counter(life.end or "unfinished" for life in self.lives.values())
-        waits = [
-            life.first_started_s - life.submitted_s for life in self.lives.values() if life.first_started_s is not None
-        ]
+        waits = [life.queueing_s for life in self.lives.values() if life.queueing_s is not None]
         completions = [
             life.ended_s - life.submitted_s
             for life in self.lives.values()
@@ -100,19 +118,28 @@ class Account:
             "evictions": dict(sorted(self.causes.items())),
             "regions": dict(sorted(self.wins.items())),
             "queueing_s": distribution(waits),
+            "scheduling": self._scheduling(waits),
             "completion_s": distribution(completions),
             "queueing_s_by_tenant": {
                 tenant: distribution(
                     [
-                        life.first_started_s - life.submitted_s
+                        life.queueing_s
                         for life in self.lives.values()
-                        if life.tenant == tenant and life.first_started_s is not None
+                        if life.tenant == tenant and life.queueing_s is not None
                     ]
                 )
                 for tenant in sorted({life.tenant for life in self.lives.values()})
             },
             "gpu_allocation_rate": self.gpu_seconds / capacity if capacity else 0.0,
             "span_s": self.span_s,
+        }
+
+    def _scheduling(self, waits: Sequence[float]) -> dict[str, JsonValue]:
+        """What the scheduler itself takes, in real seconds, and its share of all queueing, which the clock multiplies."""
+        taken = [life.scheduling_s for life in self.lives.values() if life.scheduling_s is not None]
+        return {
+            "real_s": distribution([one / self.clock_speed for one in taken]),
+            "share_of_queueing": sum(taken) / sum(waits) if sum(waits) else 0.0,
         }
 
 
@@ -123,9 +150,9 @@ def _gpus(record: Record) -> int:
     return sum(len(task["gpus"]) for task in placement if isinstance(task, dict) and isinstance(task["gpus"], list))
 
 
-def account_of(records: Iterable[Record], total_gpus: int) -> Account:
+def account_of(records: Iterable[Record], total_gpus: int, clock_speed: float = 1.0) -> Account:
     """The account of a whole log."""
-    account = Account(total_gpus)
+    account = Account(total_gpus, clock_speed)
     for record in records:
         account.take(record)
     return account

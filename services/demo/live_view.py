@@ -126,7 +126,7 @@ def counts(status: Status) -> str:
 
 def shown_time(now_s: float) -> str:
     """The service's time of day."""
-    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _sentence(event: Event) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from domain.events import JsonValue
 from domain.identifiers import GpuModel, JobName, RegionId, TenantId
 from domain.resources import TaskResources
-from domain.workload import Emulated, JobSpecification, PythonCallable, WorkloadSpecification
+from domain.workload import Command, Emulated, JobSpecification, WorkloadSpecification
 from services.demo.training_job import PAUSE_VARIABLE, STEPS_VARIABLE
 from topmast import Client, Workload
 
@@ -18,6 +18,8 @@ _REGION = RegionId("north")
 _MODEL = GpuModel("T4")
 _GPUS = (4, 2, 2)
 """Together all T4 GPUs of cluster north-b."""
+_TRAINING = Command(("python", "-P", "-m", "topmast_server", "services.demo.training_job"))
+"""Not as a function: a task finds its user's modules, and `services` is none of them."""
 PREEMPTOR_REAL_S = 8.0
 PROGRESS_BEFORE_PREEMPTION = 100.0
 
@@ -33,7 +35,7 @@ def training_workloads() -> list[WorkloadSpecification]:
                     JobName("train"),
                     1,
                     TaskResources(gpus=gpus, gpu_model=_MODEL),
-                    PythonCallable("services.demo.training_job:train"),
+                    _TRAINING,
                     environment=(
                         (STEPS_VARIABLE, str(STEPS)),
                         (PAUSE_VARIABLE, str(_STEP_PAUSE_REAL_S)),

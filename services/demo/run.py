@@ -6,25 +6,20 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import psutil
 from rich.console import Console
 
 from domain.events import JsonValue
-from domain.fleet import Fleet
-from domain.table import Table
-from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from formats.event_log import read_records
-from formats.fleet_file import read_fleet_file
-from formats.tenants_file import read_tenants
-from services.demo.account import account_of
+from services.database.embedded import EmbeddedLayout
+from services.demo.account import account_of, mapping
 from services.demo.live_view import LineView, TerminalView, View
+from services.demo.mechanisms import every_mechanism
 from services.demo.options import DemoOptions
 from services.demo.real_training import (
     PROGRESS_BEFORE_PREEMPTION,
@@ -34,8 +29,17 @@ from services.demo.real_training import (
 )
 from services.demo.report import print_report
 from services.demo.slice import TraceSlice, make_slice
+from services.demo.stage import Stage, make_stage
+from services.demo.staged_workloads import StagedWorkloads, all_staged
+from services.demo.warehouse import (
+    CheckedCopies,
+    WarehousePlan,
+    checked_copies,
+)
+from services.profiling.stored import keep_profiles
 from services.runtime.host_options import HostOptions
 from services.runtime.local import RunningService, down, up
+from services.runtime.tier_place import TierProcesses
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate_log
 from topmast import Client, Event
@@ -43,62 +47,52 @@ from topmast.v1 import workload_pb2
 
 _LOOK_EVERY_REAL_S = 0.2
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-_TRAINING_PATIENCE_REAL_S = 45.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """What the demo plays on."""
-
-    fleet: Fleet
-    tables: tuple[Table, ...]
-    tenants: tuple[Tenant, ...]
-    fleet_file: Path
-    tenants_file: Path
-    home: Path
+_STAGED_PATIENCE_REAL_S = 45.0
+_MOST_MOVES = 200
+_MEMORY_EVERY_REAL_S = 2.0
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Runs it; returns the exit code: 0 when everything ended and no invariant was violated."""
+    """Runs it; returns the exit code: 0 when everything ended, no invariant was violated, and every copy of a table is whole."""
     console = Console(stderr=True)
     began = time.monotonic()
     with _stage(options) as stage, _view(options, console) as view:
-        trace_slice = make_slice(options, stage.fleet, stage.tables, stage.tenants)
+        trace_slice = make_slice(options, stage.fleet, stage.warehouse.tables, stage.tenants, sorted(stage.profiles))
         speed = (trace_slice.span_s + trace_slice.longest_s) / options.running_real_s
-        view.stage("starting PostgreSQL, Ray and ten tiers")
+        view.stage("starting PostgreSQL, Ray and twelve tiers")
         service = up(
             HostOptions(
                 home=stage.home,
                 port=0,
                 fleet_file=stage.fleet_file,
                 tenants_file=stage.tenants_file,
+                configuration_file=stage.configuration_file,
                 clock_speed=speed,
+                tiers=TierProcesses.SEPARATE,
             ),
             progress=lambda busy_with: view.stage(f"starting {busy_with}"),
         )
         try:
             summary = _play(options, stage, trace_slice, speed, service, view, began)
         finally:
-            down(stage.home)
+            down(stage.home, at_once=True)
         summary["wall_s"] = round(time.monotonic() - began, 1)
     if options.json:
         print(json.dumps(summary, indent=2))
     else:
         print_report(Console(), summary)
-    return 0 if summary["violations"] == 0 and summary["unfinished"] == 0 else 1
+    whole = not mapping(summary["warehouse"])["files_wrong"]
+    return 0 if summary["violations"] == 0 and summary["unfinished"] == 0 and whole else 1
 
 
 @contextmanager
-def _stage(options: DemoOptions) -> Iterator[_Stage]:
+def _stage(options: DemoOptions) -> Iterator[Stage]:
     """Files and a home; the home goes away at the end unless it is to be kept."""
-    examples = Path(str(files("services.demo"))) / "fleet_and_tenants"
-    fleet_file, tenants_file = examples / "fleet.yaml", examples / "tenants.yaml"
     home = options.keep or Path(tempfile.mkdtemp(prefix="topmast-demo-"))
     home = home.expanduser().resolve()
     home.mkdir(parents=True, exist_ok=True)
     try:
-        described, tenants = read_fleet_file(fleet_file), tuple(read_tenants(tenants_file))
-        yield _Stage(described.fleet, described.tables, tenants, fleet_file, tenants_file, home)
+        yield make_stage(home)
     finally:
         if options.keep is None:
             shutil.rmtree(home, ignore_errors=True)
@@ -110,7 +104,7 @@ def _view(options: DemoOptions, console: Console) -> View:
 
 def _play(
     options: DemoOptions,
-    stage: _Stage,
+    stage: Stage,
     trace_slice: TraceSlice,
     speed: float,
     service: RunningService,
@@ -118,35 +112,36 @@ def _play(
     began: float,
 ) -> dict[str, JsonValue]:
     with Client(service.address) as client:
+        keep_profiles(EmbeddedLayout.of(stage.home).url(), stage.profiles)
+        client.data.import_folder(stage.warehouse.catalog)
         started = time.monotonic()
         trainings = [client.submit(_message(workload)).workload for workload in training_workloads()]
+        staged = all_staged(client, speed)
         peak_mib = _Peak(service.process_id)
-        total = len(trace_slice.submissions) + len(trainings) + 1
-        replay = _Replay(client, trace_slice, speed, trainings)
+        replay = _Replay(client, trace_slice, speed, trainings, staged)
+        plan = WarehousePlan(service.address)
         followed = 0
         while True:
             elapsed = time.monotonic() - started
             replay.step(elapsed)
+            if replay.trace_began:
+                plan.begin()
             status = client.status()
             for event in client.events(after_sequence=followed):
                 followed = event.sequence
                 view.happened(event)
-            view.update(status, replay.submitted + len(trainings), total, time.monotonic() - began)
+            view.update(status, replay.submitted, replay.total, time.monotonic() - began)
             peak_mib.look()
             ended = sum(status.workloads.get(state, 0) for state in _ENDED)
-            if (replay.done and ended >= total) or elapsed > options.limit_real_s:
+            over = replay.done and ended >= replay.total and plan.applied is not None and not _tables_move(client)
+            if over or elapsed > options.limit_real_s:
                 break
             time.sleep(_LOOK_EVERY_REAL_S)
         log = stage.home / "events.jsonl"
         _write_log(client.events(), log)
-        complete = elapsed <= options.limit_real_s
-        report = validate_log(log, stage.fleet, stage.tenants, tables=stage.tables, complete=complete)
-        gpus = sum(machine.gpus for region in stage.fleet.regions for machine in region.machines())
-        account = account_of(read_records(log), gpus)
-        summary: dict[str, JsonValue] = {
-            **account.as_json(),
-            "violations": report.violations,
-            "validation": report.as_json(),
+        return {
+            **_figures(stage, log, speed, complete=over),
+            "warehouse": _checked_warehouse(client, stage, log).as_json(),
             "real_training": [story.as_json() for story in training_stories(client, trainings)],
             "trace": {
                 "source": trace_slice.source,
@@ -156,46 +151,89 @@ def _play(
                 "duration_cap_s": options.duration_cap_s,
                 "arrivals_scaled_by": trace_slice.arrivals_scaled_by,
             },
+            "staged": sum(each.total for each in staged),
             "clock_speed": speed,
             "running_real_s": round(elapsed, 1),
             "peak_memory_mib": round(peak_mib.mib),
             "seed": options.seed,
-            "emulated": "trace workloads run no processes: they take their time on a compressed clock;"
-            " the machines and GPUs are emulated; PostgreSQL, Ray, gRPC, every decision and the training jobs are real",
+            "emulated": "trace workloads run no processes: they take their time on a compressed clock; the machines and GPUs"
+            " are emulated; PostgreSQL, Ray, gRPC, every decision, the files of tables and the training jobs are real",
+            **({"event_log": str(log)} if options.keep is not None else {}),
         }
-        if options.keep is not None:
-            summary["event_log"] = str(log)
-        return summary
+
+
+def _figures(stage: Stage, log: Path, speed: float, *, complete: bool) -> dict[str, JsonValue]:
+    """What the event log says: what came out, which mechanisms acted, and whether any invariant was violated."""
+    report = validate_log(
+        log, stage.fleet, stage.tenants, tables=stage.warehouse.tables, complete=complete, profiles=stage.profiles
+    )
+    gpus = sum(machine.gpus for region in stage.fleet.regions for machine in region.machines())
+    return {
+        **account_of(read_records(log), gpus, speed).as_json(),
+        "mechanisms": {name: acted.as_json() for name, acted in every_mechanism(read_records(log)).items()},
+        "violations": report.violations,
+        "validation": report.as_json(),
+    }
+
+
+def _tables_move(client: Client) -> bool:
+    """Whether any move has not ended."""
+    return any(move.ended_s is None for move in client.data.moves(limit=_MOST_MOVES))
+
+
+def _checked_warehouse(client: Client, stage: Stage, log: Path) -> CheckedCopies:
+    moved = [int(str(record["bytes"])) for record in read_records(log) if record["event"] == "table_moved"]
+    return checked_copies(stage.warehouse, stage.storage, client.data.tables(), moved)
 
 
 class _Replay:
-    """First the real training and the production workload that preempts it, then the trace, each when it is due."""
+    """First what is staged: real training and the production workload that preempts it, and small workloads. Then the trace."""
 
-    def __init__(self, client: Client, trace_slice: TraceSlice, speed: float, trainings: list[str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        trace_slice: TraceSlice,
+        speed: float,
+        trainings: Sequence[str],
+        staged: Sequence[StagedWorkloads],
+    ) -> None:
         self._client = client
         self._slice = trace_slice
         self._speed = speed
         self._trainings = trainings
+        self._staged = staged
         self._next = 0
         self._preemptor: str | None = None
         self._trace_began_real_s: float | None = None
 
     @property
+    def total(self) -> int:
+        """Workloads that will have been submitted in the end."""
+        return len(self._slice.submissions) + len(self._trainings) + 1 + sum(each.total for each in self._staged)
+
+    @property
     def submitted(self) -> int:
-        return self._next + (self._preemptor is not None)
+        staged = sum(each.submitted for each in self._staged)
+        return self._next + len(self._trainings) + (self._preemptor is not None) + staged
+
+    @property
+    def trace_began(self) -> bool:
+        return self._trace_began_real_s is not None
 
     @property
     def done(self) -> bool:
-        return self._next == len(self._slice.submissions)
+        return self.submitted == self.total
 
     def step(self, elapsed_real_s: float) -> None:
         """Submits everything whose time has come."""
-        late = elapsed_real_s > _TRAINING_PATIENCE_REAL_S
+        late = elapsed_real_s > _STAGED_PATIENCE_REAL_S
+        for each in self._staged:
+            each.step()
         if self._preemptor is None:
             if late or all(self._client.get(name).progress >= PROGRESS_BEFORE_PREEMPTION for name in self._trainings):
                 self._preemptor = self._client.submit(_message(preemptor(self._speed))).workload
         elif self._trace_began_real_s is None:
-            if late or self._client.get(self._preemptor).attempts:
+            if late or (self._client.get(self._preemptor).attempts and all(each.done for each in self._staged)):
                 self._trace_began_real_s = elapsed_real_s
         else:
             self._submit_due((elapsed_real_s - self._trace_began_real_s) * self._speed)
@@ -213,18 +251,24 @@ class _Replay:
 
 
 class _Peak:
-    """The most memory that the service and its processes held at one time (shared pages counted once per process)."""
+    """The most memory that the service and its processes held at one time; pages that several share are counted once."""
 
     def __init__(self, process_id: int) -> None:
         self._process = psutil.Process(process_id)
+        self._next_real_s = 0.0
         self.mib = 0.0
 
     def look(self) -> None:
+        """Now and then: to ask for it takes a while itself."""
+        now_real_s = time.monotonic()
+        if now_real_s < self._next_real_s:
+            return
+        self._next_real_s = now_real_s + _MEMORY_EVERY_REAL_S
         total = 0
         for process in [self._process, *self._process.children(recursive=True)]:
             try:
-                total += process.memory_info().rss
-            except psutil.NoSuchProcess:
+                total += process.memory_full_info().pss
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
         self.mib = max(self.mib, total / 2**20)
 

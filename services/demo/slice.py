@@ -19,13 +19,25 @@ from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import TableInput, WorkloadSpecification
 from formats.trace import TraceRow, read_trace
-from formats.trace_workload import greatest_gpus_per_machine, tenant_of_trace, workload_of_row
+from formats.trace_workload import (
+    MODEL_LABEL,
+    greatest_gpus_per_machine,
+    model_of,
+    tenant_of_trace,
+    workload_of_row,
+)
 from regional_scheduler.hosting import EmptyRegion, HostingRegions
 from services.demo.options import DemoOptions
 from simulator.workload_generator import GeneratorSettings, generate_workloads
 
 _TABLE_SHARE = 0.3
 """This part of the workloads reads a table (no public trace says which): it limits the regions that can run them."""
+
+_ELASTIC_SHARE = 0.2
+"""This part of those with GPUs may grow."""
+
+_PROFILED_SHARE = 0.6
+"""This part of those with GPUs trains a model of which a profile says how much CPUs help it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +61,14 @@ class TraceSlice:
     arrivals_scaled_by: float
 
 
-def make_slice(options: DemoOptions, fleet: Fleet, tables: Sequence[Table], tenants: Sequence[Tenant]) -> TraceSlice:
-    """The slice for these options. Raises FormatError for a trace that cannot be read, ValueError for an empty one."""
+def make_slice(
+    options: DemoOptions,
+    fleet: Fleet,
+    tables: Sequence[Table],
+    tenants: Sequence[Tenant],
+    models: Sequence[str] = (),
+) -> TraceSlice:
+    """The slice for these options; `models` have sensitivity profiles. Raises FormatError for a trace that cannot be read, ValueError for an empty one."""
     rng = np.random.default_rng(options.seed)
     if options.trace is None:
         source = "built-in generator (MAST §5.1, HiveD Table 1 percentiles)"
@@ -65,7 +83,7 @@ def make_slice(options: DemoOptions, fleet: Fleet, tables: Sequence[Table], tena
         rows = _middle_of(options.trace, options.workloads)
     if not rows:
         raise ValueError(f"{source} has no workload to run")
-    return _fit(source, rows, options, fleet, tables, tenants, rng)
+    return _fit(source, rows, options, fleet, tables, tenants, models, rng)
 
 
 def _middle_of(trace: Path, count: int) -> list[TraceRow]:
@@ -82,6 +100,7 @@ def _fit(
     fleet: Fleet,
     tables: Sequence[Table],
     tenants: Sequence[Tenant],
+    models: Sequence[str],
     rng: np.random.Generator,
 ) -> TraceSlice:
     hosting = HostingRegions(fleet.regions)
@@ -97,7 +116,8 @@ def _fit(
         specification = workload_of_row(
             replace(row, duration_s=max(1.0, duration_s), region=None, tables=()), per_machine, tenant=tenant
         )
-        specification = _with_table(specification, tables, empty_regions, rng)
+        specification = _elastic(_with_table(specification, tables, empty_regions, rng), rng)
+        specification = _profiled(specification, models, rng)
         if hosting.refusal(specification) is not None:
             left_out += 1
             continue
@@ -120,13 +140,32 @@ def _fit(
     )
 
 
+def _elastic(specification: WorkloadSpecification, rng: np.random.Generator) -> WorkloadSpecification:
+    """Now and then a job that may grow to twice its tasks."""
+    job, *others = specification.jobs
+    if rng.random() >= _ELASTIC_SHARE or others or not job.resources.gpus:
+        return specification
+    return replace(specification, jobs=(replace(job, max_tasks=2 * job.tasks),))
+
+
+def _profiled(
+    specification: WorkloadSpecification, models: Sequence[str], rng: np.random.Generator
+) -> WorkloadSpecification:
+    """Now and then one of the models, where the trace names none."""
+    draw, which = rng.random(), int(rng.integers(1 << 30))
+    if draw >= _PROFILED_SHARE or not models or model_of(specification) or not specification.demand.total_gpus:
+        return specification
+    return replace(specification, labels=(*specification.labels, (MODEL_LABEL, models[which % len(models)])))
+
+
 def _with_table(
     specification: WorkloadSpecification,
     tables: Sequence[Table],
     regions: Sequence[EmptyRegion],
     rng: np.random.Generator,
 ) -> WorkloadSpecification:
-    """Now and then a table, of those that are in a region that can host the workload: tables do not move here yet."""
+    """Now and then a table, of those that are in a region that can host the workload: whoever waits for a
+    table's copy is staged (staged_workloads.py)."""
     draw, which = rng.random(), int(rng.integers(1 << 30))
     if draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
         return specification

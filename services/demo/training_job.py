@@ -72,3 +72,7 @@ def _gradient_step(weights: dict[str, np.ndarray], rng: np.random.Generator) -> 
     for name, gradient in gradients.items():
         weights[name] -= _LEARNING_RATE * gradient
     return float((error**2).mean())
+
+
+if __name__ == "__main__":
+    train()

@@ -2,7 +2,7 @@
 
 The folder is the one that TOPMAST_CGROUP names (one that was delegated to Topmast, without processes of its own), else
 `topmast` below the root. Where the kernel does not offer `cpu` and `memory` there, or the folder cannot be written, there are
-no such limits: CPUs are then limited by affinity alone, and memory not at all.
+no such limits: CPUs are then limited by affinity alone, and memory by a watch (`services.execution.memory_watch`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,23 @@ class ControlGroup:
 
     folder: Path
 
-    def limit(self, millicpus: int, mebibytes: int) -> None:
-        """What its processes may use together from now on. Raises OSError."""
+    def limit(self, millicpus: int, memory_bytes: int | None) -> None:
+        """What its processes may use together from now on; None: as much memory as there is. Raises OSError."""
         quota_us = max(1_000, millicpus * _PERIOD_US // 1000)
         (self.folder / "cpu.max").write_text(f"{quota_us} {_PERIOD_US}", encoding="ascii")
-        (self.folder / "memory.max").write_text(str(mebibytes * 2**20), encoding="ascii")
+        (self.folder / "memory.max").write_text("max" if memory_bytes is None else str(memory_bytes), encoding="ascii")
 
     def add(self, process_id: int) -> None:
         """The process, and all that it starts from now on, belongs to the group. Raises OSError."""
         (self.folder / "cgroup.procs").write_text(str(process_id), encoding="ascii")
+
+    def kernel_kills(self) -> int:
+        """How many of its processes the kernel has killed for lack of memory; 0 where it does not say."""
+        try:
+            lines = (self.folder / "memory.events").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
     def remove(self) -> None:
         """Nothing of the task runs any more. Raises OSError when something does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
@@ -12,11 +13,14 @@ from services.execution.attempt_register import AttemptRegister
 from services.execution.change_feed import ChangeFeed, ChangeReader
 from services.execution.emulation import Emulation
 from services.execution.executor import (
+    EMULATED,
     AttemptOrder,
     AttemptStatus,
     Change,
     LogRequest,
     MachineStatus,
+    SessionImpossible,
+    SessionTarget,
     StopAdvice,
     TaskLogChunk,
     TaskReference,
@@ -24,6 +28,8 @@ from services.execution.executor import (
     UnknownAttempt,
     slot_of_change,
 )
+from services.execution.session_frames import SessionPurpose
+from services.execution.session_link import SessionLink
 
 _SHORTEST_WAIT_S = 0.001
 """Of real time: ends that are due closer together are published together."""
@@ -115,6 +121,12 @@ class EmulatedExecutor:
         chunks: tuple[TaskLogChunk, ...] = ()
         for chunk in chunks:
             yield chunk
+
+    def session(self, target: SessionTarget, purpose: SessionPurpose) -> AbstractAsyncContextManager[SessionLink]:
+        key = AttemptKey(target.workload, target.attempt)
+        if not self.knows_workload(target.workload):
+            raise _has_no_tasks(key)
+        raise SessionImpossible(key, EMULATED)
 
     async def close(self) -> None:
         if self._timer is not None:

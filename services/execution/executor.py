@@ -12,15 +12,20 @@ An executor carries out one cluster's part of attempts. Its promises, whatever i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from domain.identifiers import AttemptNumber, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.plan import TaskName
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
 from services.execution.change_feed import ChangeReader
+from services.execution.session_frames import SessionPurpose
+
+if TYPE_CHECKING:
+    from services.execution.session_link import SessionLink
 
 
 class AttemptPhase(StrEnum):
@@ -121,6 +126,8 @@ class AttemptStatus:
     measured: tuple[JobMeasurement, ...] = ()
     lost_tasks: tuple[TaskName, ...] = ()
     rendezvous: tuple[JobRendezvous, ...] = ()
+    exit_code: int | None = None
+    """Of the task that is to blame where it failed, 128 and the signal if it was killed by one; None: there is none."""
 
     @property
     def ended(self) -> bool:
@@ -188,6 +195,20 @@ class TaskLogChunk:
     chunk: bytes
 
 
+EMULATED = "it is emulated: there is no process"
+"""Why there are no sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTarget:
+    """The task beside which a session is wanted. Attempt 0: the newest known; `job` None: the first."""
+
+    workload: WorkloadId
+    attempt: AttemptNumber = AttemptNumber(0)
+    job: JobName | None = None
+    task: int = 0
+
+
 class OrderRefused(Exception):
     """The executor will not do it, for the reason that the message says; nothing was changed."""
 
@@ -206,6 +227,23 @@ class UnknownAttempt(OrderRefused):
 
 class ImpossibleOrder(OrderRefused):
     """The order contradicts itself or what the attempt is."""
+
+
+class UnknownTask(OrderRefused):
+    """The attempt has no such job or task here; `known` says which it has."""
+
+    def __init__(self, key: AttemptKey, name: str, known: str) -> None:
+        self.name = name
+        self.known = known
+        super().__init__(key, f"there is no {name}; {known}")
+
+
+class SessionImpossible(OrderRefused):
+    """There can be no session with the task as things stand, or it has ended before its command."""
+
+
+class TooManySessions(OrderRefused):
+    """The attempt has as many as it may have."""
 
 
 class Executor(Protocol):
@@ -277,6 +315,13 @@ class Executor(Protocol):
 
     def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         """What tasks printed. Raises UnknownAttempt when nothing is known of such an attempt."""
+        ...
+
+    def session(self, target: SessionTarget, purpose: SessionPurpose) -> AbstractAsyncContextManager[SessionLink]:
+        """A command beside a task, or a connection to a port of its machine, for as long as the caller stays.
+
+        Raises UnknownAttempt, UnknownTask, SessionImpossible or TooManySessions.
+        """
         ...
 
     async def close(self) -> None:

@@ -16,9 +16,12 @@ from domain.workload import Emulated
 from services.execution.background_tasks import BackgroundTasks
 from services.execution.executor import AttemptOrder, JobRendezvous
 from services.execution.gang_outcome import TaskEnd
+from services.execution.memory_watch import MemorySettings
+from services.execution.runner_messages import RunnerDescription, RunnerReport, RunnerState, StopCause, TaskStart
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
 from services.execution.task_environment import Rendezvous, tasks_everywhere, tasks_of_job
-from services.execution.task_runner import RunnerDescription, RunnerReport, RunnerState, StopCause, TaskStart
+from services.execution.working_directory import Unprepared
+from services.storage.store_urls import StoreUrls
 
 _NOT_STARTED = RunnerReport(version=0, state=RunnerState.READY)
 _RUNNER_GONE = "its runner is gone"
@@ -62,8 +65,10 @@ class Member:
 
     @property
     def was_killed(self) -> bool:
-        """It is gone by no doing of its own. A program that fails by itself would do so again."""
-        return bool(self.lost) or (self.report.exit_code or 0) < 0
+        """It is gone by no doing of its own. A program that fails by itself, or takes too much memory, would do so again."""
+        if self.report.out_of_memory and not self.lost:
+            return False
+        return bool(self.lost or self.report.unprepared) or (self.report.exit_code or 0) < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class GangStart:
     session_address: str
     started_s: float
     home: Path
-    working_directory: Path
+    stores: StoreUrls
+    memory: MemorySettings = MemorySettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,8 @@ class GangLimits:
 
 class Gang:
     """Calls `broken` when a task failed or was lost before it was asked to stop; the others are stopped then. When it is a
-    flexible one that was killed or lost while the gang runs, they go on: `missing` names it, and `lost` is called.
+    flexible one that was killed or lost while the gang runs, they go on: `missing` names it, and `lost` is called. `saved` is called
+    when `saved_progress` may have grown.
 
     `all_over` is set when no task is left that could still run; `broken` when one failed or was lost by itself.
     """
@@ -102,6 +109,7 @@ class Gang:
         limits: GangLimits,
         broken: Callable[[], None],
         lost: Callable[[], None],
+        saved: Callable[[], None],
     ) -> None:
         self.order = order
         self.all_over = asyncio.Event()
@@ -110,6 +118,7 @@ class Gang:
         self._limits = limits
         self._tell_broken = broken
         self._tell_lost = lost
+        self._tell_saved = saved
         self._stopping = False
         self._start: GangStart | None = None
         self._members: dict[tuple[JobName, int], Member] = {}
@@ -123,11 +132,12 @@ class Gang:
         limits: GangLimits,
         broken: Callable[[], None],
         lost: Callable[[], None],
+        saved: Callable[[], None],
     ) -> Gang:
         """The gang that these runners are the rest of; the newest order that one of them has says which are missing."""
         found = list(descriptions)
         newest = max((description.order for _, description in found), key=lambda order: order.revision)
-        gang = Gang(newest, pool, limits, broken, lost)
+        gang = Gang(newest, pool, limits, broken, lost, saved)
         for placement in processes_of(newest):
             gang._members[placement.job, placement.task] = Member(placement, None, lost=_RUNNER_GONE)
         for handle, description in found:
@@ -164,6 +174,11 @@ class Gang:
         return max((member.report.started_s for member in self._members.values()), default=0.0)
 
     @property
+    def saved_progress(self) -> float:
+        """What its tasks have in the store of checkpoints, as far as their runners have told."""
+        return max((member.report.saved_progress for member in self._members.values()), default=0.0)
+
+    @property
     def missing(self) -> tuple[TaskName, ...]:
         """The flexible tasks without which the attempt has to go on, sorted."""
         return tuple(sorted(name_of(member.placement) for member in self._members.values() if member.missing))
@@ -186,6 +201,14 @@ class Gang:
         await self._reserve(processes_of(self.order))
         self._note_if_all_over()
 
+    async def fetch_files(self, home: Path, stores: StoreUrls) -> tuple[TaskPlacement, Unprepared] | None:
+        """The files that its tasks begin with are on every machine; or a task without them, and why. Raises RunnerLost."""
+        members = [member for _, member in sorted(self._members.items()) if not member.over and not member.released]
+        handles = [(member.placement, member.handle) for member in members if member.handle is not None]
+        found = await asyncio.gather(*(handle.fetch_files(home, stores) for _, handle in handles))
+        missing = [(placement, why) for (placement, _), why in zip(handles, found, strict=True) if why is not None]
+        return missing[0] if missing else None
+
     def watch_adopted(self, start: GangStart) -> None:
         """Sends every adopted task the cluster manager's present address, and watches it.
 
@@ -203,9 +226,17 @@ class Gang:
             waiting = [member for member in self._members.values() if member.report == _NOT_STARTED and not member.lost]
             self._background.spawn(self._start_members(waiting))
 
+    async def prepare(self, home: Path) -> bool:
+        """Gets ready what the tasks run in; False when that is not possible somewhere: then the gang is over soon."""
+        await self._prepare(list(self._members.values()), home)
+        return not any(member.end.failed for member in self._members.values() if member.over)
+
     async def start(self, start: GangStart) -> bool:
         """Starts every task that was not started yet; False when not all of them could be."""
         self._start = start
+        if self.prepares:
+            # That may have taken long, also elsewhere: their clocks were asked before.
+            await self._ask_clocks(list(self._members.values()))
         members = [member for member in self._members.values() if not member.released]
         await self._start_members(members)
         return all(member.report.started_s > 0 for member in members)
@@ -279,6 +310,11 @@ class Gang:
         except RunnerLost as lost:
             member.lost = member.lost or str(lost)
 
+    def runner_of(self, job: JobName, task: int) -> RunnerHandle | None:
+        """None where the task is over, or has no runner."""
+        member = self._members.get((job, task))
+        return None if member is None or member.over else member.handle
+
     def close(self) -> None:
         """Stops looking; the tasks go on."""
         self._background.close()
@@ -297,7 +333,34 @@ class Gang:
             # The watches of the new members have seen it, or see it soon; they stop the gang.
             return
         if self._start is not None and not self._stopping:
-            await self._start_members([self._members[placement.job, placement.task] for placement in placements])
+            added = [self._members[placement.job, placement.task] for placement in placements]
+            await self._prepare(added, self._start.home)
+            await self._start_members(added)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether anything has to be got ready."""
+        return any(job.runtime is not None for job in self.order.specification.jobs)
+
+    async def _prepare(self, members: list[Member], home: Path) -> None:
+        """How it went, the watch of each member sees too."""
+        if self.prepares:
+            await asyncio.gather(*(self._prepare_member(member, home) for member in members))
+            await self._ask_clocks(members)
+
+    async def _prepare_member(self, member: Member, home: Path) -> None:
+        if member.handle is not None and not member.over:
+            try:
+                member.take(await member.handle.prepare(home))
+            except RunnerLost as lost:
+                member.lost = member.lost or str(lost)
+
+    async def _ask_clocks(self, members: list[Member]) -> None:
+        try:
+            await asyncio.gather(*(_await_runner(member) for member in members if not member.over))
+        except RunnerLost:
+            # Whose runner it is, its watch has seen.
+            return
 
     async def _reserve(self, placements: list[TaskPlacement]) -> None:
         if not placements:
@@ -354,8 +417,9 @@ class Gang:
                         start.session_address,
                         start.started_s,
                         start.home,
-                        start.working_directory,
+                        start.stores,
                         allowed_until_s,
+                        start.memory,
                     )
                 )
             )
@@ -365,6 +429,7 @@ class Gang:
         while member.handle is not None and not member.over:
             try:
                 member.take(await member.handle.report_after(member.report.version))
+                self._tell_saved()
             except RunnerLost as lost:
                 member.lost = str(lost)
         if member.end.failed and not member.released and self._goes_on_without(member):

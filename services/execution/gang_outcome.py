@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from domain.placement import TaskPlacement
 from services.execution.executor import AttemptPhase
-from services.execution.task_runner import COULD_NOT_START, RunnerReport, StopCause
+from services.execution.runner_messages import COULD_NOT_START, RunnerReport, StopCause
 
 ASKED_TO_STOP = "it was asked to stop"
 
@@ -42,6 +42,8 @@ class GangOutcome:
     phase: AttemptPhase
     reason: str = ""
     culprit: TaskPlacement | None = None
+    exit_code: int | None = None
+    """Of the task to blame, as shells have it: 128 and the number of the signal that killed it."""
 
 
 def outcome_of(ends: Sequence[TaskEnd], *, all_work_done: bool, stop_reason: str) -> GangOutcome:
@@ -55,6 +57,10 @@ def outcome_of(ends: Sequence[TaskEnd], *, all_work_done: bool, stop_reason: str
     lost = [end for end in own if end.report is None]
     if lost:
         return GangOutcome(AttemptPhase.LOST, f"{_task(lost[0].placement)} was lost: {lost[0].lost}")
+    unprepared = [(end.placement, end.report.unprepared) for end in own if end.report and end.report.unprepared]
+    if unprepared:
+        placement, why = unprepared[0]
+        return GangOutcome(AttemptPhase.LOST, without_files(placement, why))
     without_lease = [end for end in own if end.had_no_lease]
     if without_lease:
         name = _task(without_lease[0].placement)
@@ -63,7 +69,11 @@ def outcome_of(ends: Sequence[TaskEnd], *, all_work_done: bool, stop_reason: str
     failed = [(placement, report) for placement, report in reports if report.stop_cause is None and report.exit_code]
     if failed:
         placement, report = min(failed, key=lambda pair: (pair[1].ended_real_s, pair[0].job, pair[0].task))
-        return GangOutcome(AttemptPhase.FAILED, f"{_task(placement)}: {describe_exit(report)}", placement)
+        # Of one that was not started, or was ended from outside, its log says no more.
+        known = report.out_of_memory or (report.failure and report.exit_code == COULD_NOT_START)
+        culprit = None if known else placement
+        reason = f"{_task(placement)}: {describe_exit(report)}"
+        return GangOutcome(AttemptPhase.FAILED, reason, culprit, _as_shells_have_it(report))
     stopped = [(placement, report) for placement, report in reports if report.stopped_early]
     if not stopped and all_work_done:
         return GangOutcome(AttemptPhase.COMPLETED)
@@ -75,21 +85,33 @@ def outcome_of(ends: Sequence[TaskEnd], *, all_work_done: bool, stop_reason: str
     return GangOutcome(AttemptPhase.STOPPED, (stop_reason or ASKED_TO_STOP) + "".join(badly[:1]))
 
 
+def without_files(placement: TaskPlacement, why: str) -> str:
+    """How an attempt ended of which a machine did not get the files."""
+    return f"{_task(placement)} did not start: {why}"
+
+
 def describe_exit(report: RunnerReport) -> str:
     """An exit code in words."""
     code = report.exit_code
+    if report.out_of_memory:
+        return report.out_of_memory
     if report.failure and code == COULD_NOT_START:
         return report.failure
     if code is None:
         return "never started"
+    reason = f", {report.failure}" if report.failure else ""
     if code >= 0:
-        return f"exit code {code}"
+        return f"exit code {code}{reason}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = "unknown"
-    reason = f", {report.failure}" if report.failure else ""
     return f"killed by signal {-code} ({name}){reason}"
+
+
+def _as_shells_have_it(report: RunnerReport) -> int | None:
+    code = report.exit_code
+    return code if code is None or code >= 0 else 128 - code
 
 
 def _task(placement: TaskPlacement) -> str:

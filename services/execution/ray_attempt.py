@@ -28,26 +28,34 @@ from services.execution.executor import (
     TaskReport,
 )
 from services.execution.gang import Gang, GangLimits, GangStart
-from services.execution.gang_outcome import ASKED_TO_STOP, GangOutcome, outcome_of
+from services.execution.gang_outcome import ASKED_TO_STOP, GangOutcome, outcome_of, without_files
 from services.execution.measurements import measurements_of
+from services.execution.memory_watch import MemorySettings
 from services.execution.order_checks import check_order
+from services.execution.runner_messages import RunnerDescription, StopCause
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
-from services.execution.task_paths import TaskPaths, last_line
-from services.execution.task_runner import RunnerDescription, StopCause
+from services.execution.saved_progress import saved_progress
+from services.execution.task_logs import TaskLogs
+from services.execution.task_paths import TaskPaths
 from services.progress_pace import TOLD
-from topmast.training.checkpoints import newest_progress
+from services.storage.storage_folder import StoreFailed
+from services.storage.store_urls import StoreUrls
 
 _log = structlog.get_logger(__name__)
 
 ResultT = TypeVar("ResultT")
 
+_BUILDS_END_S = 10.0
+"""What is being built is waited for so long when the attempt is asked to stop."""
+
 
 @dataclass(frozen=True, slots=True)
 class RayExecutorConfiguration:
-    """`home` and `working_directory` are the same on every machine of the cluster. Times are real seconds."""
+    """`home` is the same path on every machine of the cluster, and the same folder where checkpoints and logs have no store. Times are
+    real seconds."""
 
     home: Path
-    working_directory: Path
+    stores: StoreUrls
     reservation_timeout_s: float = 180.0
     failure_grace_s: float = 5.0
     machine_interval_s: float = 2.0
@@ -55,6 +63,7 @@ class RayExecutorConfiguration:
     """So often tasks are told how long they may run on."""
     first_look_s: float = 5.0
     """So long Ray is waited for to say which machines there are, before anything else is answered."""
+    memory: MemorySettings = MemorySettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,9 @@ class RayAttempt:
         self._order = order
         self._surroundings = surroundings
         self._paths = TaskPaths(surroundings.configuration.home)
-        self._gang = Gang(order, surroundings.pool, surroundings.limits, self._gang_broke, self._publish)
+        self._gang = Gang(
+            order, surroundings.pool, surroundings.limits, self._gang_broke, self._publish, self._note_stored
+        )
         self._go = asyncio.Event()
         if not order.hold:
             self._go.set()
@@ -125,7 +136,7 @@ class RayAttempt:
         found = list(found)
         attempt = RayAttempt(found[0][1].order, surroundings)
         pool, limits = surroundings.pool, surroundings.limits
-        gang = Gang.adopted(found, pool, limits, attempt._gang_broke, attempt._publish)
+        gang = Gang.adopted(found, pool, limits, attempt._gang_broke, attempt._publish, attempt._note_stored)
         if gang.untouched and not gang.whole:
             return None
         attempt._gang = gang
@@ -145,7 +156,11 @@ class RayAttempt:
     async def resume(self) -> None:
         """Goes on with an adopted attempt; when this returns its status is right, also when it has ended."""
         started_s = self._gang.started_s
-        await self._note_checkpoint_on_disk()
+        if self._surroundings.configuration.stores.checkpoints:
+            # Its runners know. Many attempts are adopted one after the other: a store that is slow to answer must not hold them up.
+            self._note(self._gang.saved_progress)
+        else:
+            await self._note_checkpoint()
         if self._started:
             self._change(AttemptPhase.RUNNING, started_s=started_s)
             if self._stop_asked.is_set():
@@ -221,8 +236,11 @@ class RayAttempt:
             return StopAdvice(False, 0.0)
         return StopAdvice(True, max(0.0, self._stop_deadline_s - time.monotonic()))
 
+    def _note_stored(self) -> None:
+        self.checkpoint_saved(self._gang.saved_progress)
+
     def checkpoint_saved(self, progress: float) -> None:
-        """Notes a checkpoint: it is published at once."""
+        """Notes a checkpoint from which the next attempt can go on: it is published at once."""
         if progress > self.status.checkpoint_progress:
             self.status = replace(self.status, checkpoint_progress=progress)
             self._publish()
@@ -235,6 +253,14 @@ class RayAttempt:
                 await self._gang.allow()
             finally:
                 self._allowing = False
+
+    @property
+    def order(self) -> AttemptOrder:
+        return self._order
+
+    def runner_of(self, task: TaskReference) -> RunnerHandle | None:
+        """None where the task is not there any more, or not yet."""
+        return self._gang.runner_of(task.job, task.task)
 
     def close(self) -> None:
         """Lets go of it; its tasks go on."""
@@ -253,9 +279,10 @@ class RayAttempt:
             _log.exception("supervising an attempt failed", workload=self.key.workload, attempt=self.key.attempt)
             await self._surroundings.pool.remove_attempts([self.key])
             outcome = GangOutcome(AttemptPhase.LOST, f"it cannot be supervised: {str(error).partition(chr(10))[0]}")
-        # 6. Tell: its end, and the checkpoint that is really on disk.
-        await self._note_checkpoint_on_disk()
+        # 7. Tell: its end, and the checkpoint that is really there.
+        await self._note_checkpoint()
         self._gang.close()
+        self.status = replace(self.status, exit_code=outcome.exit_code)
         self._change(outcome.phase, reason=outcome.reason)
         self.ended.set()
 
@@ -271,7 +298,11 @@ class RayAttempt:
         return await self._start_when_released()
 
     async def _start_when_released(self) -> GangOutcome:
-        # 3. The go: of an attempt with jobs in other clusters those must have their places too.
+        # 3. What its tasks begin with on every machine: their files, and what they run in, which may have to be built first.
+        await self._fetch_files()
+        if self._gang.prepares and not await self._prepare():
+            return await self._watch_until_over(0.0)
+        # 4. The go: of an attempt with jobs in other clusters those must have their places too.
         if not self._go.is_set():
             try:
                 rendezvous = await self._unless_stopped(self._gang.rendezvous())
@@ -280,7 +311,7 @@ class RayAttempt:
             self.status = replace(self.status, rendezvous=rendezvous)
             self._change(AttemptPhase.HELD)
             await self._unless_stopped(self._first_of(self._go.wait(), self._gang.broken.wait()))
-        # 4. All tasks start.
+        # 5. All tasks start.
         started_s = self._surroundings.clock.now()
         whole = await self._gang.start(self._gang_start(started_s))
         self._started = True
@@ -290,10 +321,31 @@ class RayAttempt:
             self._change(AttemptPhase.RUNNING, started_s=started_s)
         return await self._watch_until_over(started_s)
 
+    async def _prepare(self) -> bool:
+        """Gets ready what the tasks run in; False when that is not possible."""
+        try:
+            return await self._unless_stopped(self._gang.prepare(self._surroundings.configuration.home))
+        except _Over:
+            # Its runners end what they build. Killed, they would leave programs behind.
+            self._gang.stop(0.0, StopCause.ASKED)
+            await self._first_of(self._gang.all_over.wait(), asyncio.sleep(_BUILDS_END_S))
+            raise
+
     def _gang_start(self, started_s: float) -> GangStart:
         configuration = self._surroundings.configuration
         address = self._surroundings.session_address
-        return GangStart(address, started_s, configuration.home, configuration.working_directory)
+        return GangStart(address, started_s, configuration.home, configuration.stores, configuration.memory)
+
+    async def _fetch_files(self) -> None:
+        configuration = self._surroundings.configuration
+        try:
+            found = await self._unless_stopped(self._gang.fetch_files(configuration.home, configuration.stores))
+        except RunnerLost as lost:
+            raise _Over(GangOutcome(AttemptPhase.LOST, str(lost))) from lost
+        if found is not None:
+            placement, why = found
+            phase = AttemptPhase.LOST if why.machine_lost else AttemptPhase.FAILED
+            raise _Over(GangOutcome(phase, without_files(placement, why.sentence)))
 
     async def _run_emulated(self, started_s: float) -> GangOutcome:
         await self._gang.reserve()
@@ -301,7 +353,7 @@ class RayAttempt:
         return await self._watch_until_over(started_s)
 
     async def _watch_until_over(self, started_s: float) -> GangOutcome:
-        # 5. Watch until no task is left.
+        # 6. Watch until no task is left.
         await self._gang.all_over.wait()
         all_work_done = True
         outcome = outcome_of(self._gang.ends(), all_work_done=True, stop_reason=self._stop_reason)
@@ -309,10 +361,17 @@ class RayAttempt:
             all_work_done = await self._emulated_jobs_end(started_s)
             outcome = outcome_of(self._gang.ends(), all_work_done=all_work_done, stop_reason=self._stop_reason)
         if outcome.culprit is not None:
-            log = self._paths.log(self.key, outcome.culprit.job, outcome.culprit.task)
-            line = await asyncio.to_thread(last_line, log)
+            line = await self._last_line(outcome.culprit)
             outcome = replace(outcome, reason=f"{outcome.reason}: {line}" if line else outcome.reason)
         return outcome
+
+    async def _last_line(self, task: TaskPlacement) -> str:
+        logs = TaskLogs(self._paths, self._surroundings.configuration.stores.logs)
+        try:
+            return await asyncio.to_thread(logs.last_line, self.key, task.job, task.task)
+        except StoreFailed as error:
+            _log.warning("a log cannot be read", workload=self.key.workload, error=str(error))
+            return ""
 
     async def _emulated_jobs_end(self, started_s: float) -> bool:
         """Waits for the jobs of a mixed workload that have no processes; False when it was stopped before."""
@@ -371,16 +430,19 @@ class RayAttempt:
             self.status = replace(self.status, revision=order.revision, changed_s=now, changed_progress=progress)
             self._publish()
 
-    async def _note_checkpoint_on_disk(self) -> None:
+    async def _note_checkpoint(self) -> None:
         """What a task saved while no cluster manager could take its report."""
-        directory = self._paths.checkpoint_directory(self.key.workload)
+        configuration = self._surroundings.configuration
         try:
-            progress = await asyncio.to_thread(newest_progress, directory, self.key.attempt)
-        except OSError as error:
-            _log.warning("checkpoints cannot be looked at", directory=str(directory), error=str(error))
-            return
-        if progress is not None and progress > self.status.checkpoint_progress:
-            self.status = replace(self.status, checkpoint_progress=progress)
+            progress = await saved_progress(configuration.home, configuration.stores, self.key)
+        except (OSError, StoreFailed) as error:
+            _log.warning("checkpoints cannot be looked at", workload=self.key.workload, error=str(error))
+            progress = 0.0
+        self._note(max(progress, self._gang.saved_progress))
+
+    def _note(self, checkpoint_progress: float) -> None:
+        if checkpoint_progress > self.status.checkpoint_progress:
+            self.status = replace(self.status, checkpoint_progress=checkpoint_progress)
 
     def _change(self, phase: AttemptPhase, *, reason: str = "", started_s: float | None = None) -> None:
         ended_or_running = phase is AttemptPhase.RUNNING or phase is AttemptPhase.STOPPING

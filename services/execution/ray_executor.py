@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from shutil import rmtree
+from contextlib import asynccontextmanager
 
 import structlog
 
-from domain.identifiers import ClusterId, MachineId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from services.clock import ServiceClock
 from services.execution.attempt_register import AttemptRegister
+from services.execution.attempt_sessions import AttemptSessions, chosen_task
 from services.execution.background_tasks import BackgroundTasks
 from services.execution.change_feed import ChangeFeed, ChangeReader
 from services.execution.executor import (
@@ -23,6 +24,8 @@ from services.execution.executor import (
     ImpossibleOrder,
     LogRequest,
     MachineStatus,
+    SessionImpossible,
+    SessionTarget,
     StaleOrder,
     StopAdvice,
     TaskLogChunk,
@@ -32,14 +35,19 @@ from services.execution.executor import (
     slot_of_change,
     sorted_by_key,
 )
+from services.execution.folder_removal import remove_folder
 from services.execution.gang import processes_of
 from services.execution.order_checks import check_order
 from services.execution.ray_attempt import AttemptSurroundings, RayAttempt, RayExecutorConfiguration
+from services.execution.runner_messages import RunnerDescription
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
-from services.execution.task_logs import read_task_logs
+from services.execution.saved_progress import saved_progress
+from services.execution.session_frames import SessionPurpose
+from services.execution.session_link import SessionLink
+from services.execution.task_logs import TaskLogs
 from services.execution.task_paths import TaskPaths
-from services.execution.task_runner import RunnerDescription
-from topmast.training.checkpoints import newest_progress
+from services.execution.working_directory import remove_unused
+from services.storage.storage_folder import StoreFailed
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +77,7 @@ class RayExecutor:
         self._configuration = configuration
         self._allowed_s = allowed_s
         self._paths = TaskPaths(configuration.home)
+        self._logs = TaskLogs(self._paths, configuration.stores.logs)
         self._pool = RunnerPool(cluster)
         self._register = AttemptRegister()
         self._attempts: dict[AttemptKey, RayAttempt] = {}
@@ -76,6 +85,7 @@ class RayExecutor:
         self._live: dict[WorkloadId, AttemptKey] = {}
         self._machines: dict[MachineId, MachineStatus | None] = dict.fromkeys(sorted(machines))
         """None: Ray has not answered yet since the machine is known."""
+        self._sessions = AttemptSessions()
         self._session_address = ""
         self._background = BackgroundTasks()
         self._clearing = BackgroundTasks()
@@ -122,9 +132,7 @@ class RayExecutor:
             self._bury(key, AttemptPhase.FAILED, str(impossible), order.progress)
             return
         if order.started_s > 0 and processes_of(order):
-            directory = self._paths.checkpoint_directory(key.workload)
-            saved = await asyncio.to_thread(newest_progress, directory, key.attempt)
-            progress = max(order.progress, saved or 0.0)
+            progress = max(order.progress, await self._saved_progress(key))
             self._bury(key, AttemptPhase.LOST, "it was running before, and nothing of it was found", progress)
             return
         attempt = RayAttempt(order, self._surroundings())
@@ -208,7 +216,9 @@ class RayExecutor:
         _log.debug(
             "checkpoint saved", workload=task.key.workload, attempt=task.key.attempt, progress=progress, path=path
         )
-        self._attempt_of(task).checkpoint_saved(progress)
+        attempt = self._attempt_of(task)
+        if not self._configuration.stores.checkpoints:
+            attempt.checkpoint_saved(progress)
 
     def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         known = [key.attempt for key in self._attempts if key.workload == request.workload]
@@ -217,7 +227,22 @@ class RayExecutor:
             attempt = self._attempts.get(key)
             return attempt is None or attempt.status.ended
 
-        return read_task_logs(self._paths, request, known, ended)
+        return self._logs.read(request, known, ended)
+
+    @asynccontextmanager
+    async def session(self, target: SessionTarget, purpose: SessionPurpose) -> AsyncIterator[SessionLink]:
+        known = [key.attempt for key in (*self._attempts, *self._tombstones) if key.workload == target.workload]
+        key = AttemptKey(target.workload, target.attempt or max(known, default=AttemptNumber(0)))
+        attempt = self._attempts.get(key)
+        if attempt is None and key not in self._tombstones:
+            raise UnknownAttempt(key, f"no attempt of {key.workload} is known here")
+        if attempt is None or attempt.status.phase not in (AttemptPhase.RUNNING, AttemptPhase.STOPPING):
+            status = self._tombstones[key] if attempt is None else attempt.status
+            reason = f" ({status.reason})" if status.reason else ""
+            raise SessionImpossible(key, f"attempt {key.attempt} does not run, it is {status.phase}{reason}")
+        task, machine = chosen_task(attempt.order, target)
+        async with self._sessions.session(task, machine, attempt.runner_of(task), purpose) as link:
+            yield link
 
     async def drain(self) -> None:
         """Waits until what was forgotten is cleared away."""
@@ -265,6 +290,13 @@ class RayExecutor:
         self._tombstones[key] = status
         self.feed.publish(status)
 
+    async def _saved_progress(self, key: AttemptKey) -> float:
+        try:
+            return await saved_progress(self._configuration.home, self._configuration.stores, key)
+        except (OSError, StoreFailed) as error:
+            _log.warning("checkpoints cannot be looked at", workload=key.workload, error=str(error))
+            return 0.0
+
     def _attempt_of(self, task: TaskReference) -> RayAttempt:
         attempt = self._attempts.get(task.key)
         if attempt is not None and not attempt.status.ended:
@@ -277,7 +309,9 @@ class RayExecutor:
     async def _clear_away(self, keys: Sequence[AttemptKey]) -> None:
         await self._pool.remove_attempts(keys)
         for key in keys:
-            await asyncio.to_thread(rmtree, self._paths.attempt_directory(key), ignore_errors=True)
+            await asyncio.to_thread(remove_folder, self._paths.attempt_directory(key))
+        # Where this process is on the same machine: what was killed could not do it itself.
+        await asyncio.to_thread(remove_unused, self._paths.working_directories)
 
     async def _allow_tasks(self) -> None:
         while True:

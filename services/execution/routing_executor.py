@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, TaskPlacement
@@ -15,6 +16,7 @@ from services.execution.executor import (
     Executor,
     LogRequest,
     MachineStatus,
+    SessionTarget,
     StopAdvice,
     TaskLogChunk,
     TaskReference,
@@ -22,10 +24,12 @@ from services.execution.executor import (
     sorted_by_key,
 )
 from services.execution.ray_executor import RayExecutor
+from services.execution.session_frames import SessionPurpose
+from services.execution.session_link import SessionLink
 
 
 class RoutingExecutor:
-    """All attempts of a workload go the same way, because its specification never changes: fences stay whole."""
+    """All attempts of a workload go the same way, because what its jobs run never changes: fences stay whole."""
 
     def __init__(self, emulated: EmulatedExecutor, processes: RayExecutor) -> None:
         self._emulated = emulated
@@ -86,6 +90,11 @@ class RoutingExecutor:
         if self._emulated.knows_workload(request.workload):
             return self._emulated.read_logs(request)
         return self._processes.read_logs(request)
+
+    def session(self, target: SessionTarget, purpose: SessionPurpose) -> AbstractAsyncContextManager[SessionLink]:
+        emulated = self._emulated.knows_workload(target.workload)
+        executor: Executor = self._emulated if emulated else self._processes
+        return executor.session(target, purpose)
 
     async def close(self) -> None:
         await self._emulated.close()

@@ -12,7 +12,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import ray
@@ -24,9 +26,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from domain.identifiers import ClusterId, JobName, MachineId
 from domain.placement import AttemptKey, TaskPlacement
 from services.execution.executor import AttemptOrder
+from services.execution.runner_messages import RunnerDescription, RunnerReport, StopCause, TaskStart
+from services.execution.session_frames import SessionDoor, SessionPurpose, SessionRefused
 from services.execution.task_environment import Rendezvous
 from services.execution.task_paths import escaped
-from services.execution.task_runner import RunnerDescription, RunnerReport, StopCause, TaskRunner, TaskStart
+from services.execution.task_runner import TaskRunner
+from services.execution.working_directory import Unprepared
+from services.storage.store_urls import StoreUrls
 
 _log = structlog.get_logger(__name__)
 
@@ -85,6 +91,12 @@ class RunnerHandle:
     async def rendezvous(self) -> Rendezvous:
         return cast(Rendezvous, await self._call("rendezvous"))
 
+    async def fetch_files(self, home: Path, stores: StoreUrls) -> Unprepared | None:
+        return cast("Unprepared | None", await self._call("fetch_files", home, stores))
+
+    async def prepare(self, home: Path) -> RunnerReport:
+        return cast(RunnerReport, await self._call("prepare", home))
+
     async def start(self, start: TaskStart) -> RunnerReport:
         return cast(RunnerReport, await self._call("start", start))
 
@@ -93,6 +105,9 @@ class RunnerHandle:
 
     async def allow(self, clock_s: float, for_s: float) -> float:
         return cast(float, await self._call("allow", clock_s, for_s))
+
+    async def open_session(self, purpose: SessionPurpose) -> SessionDoor | SessionRefused:
+        return cast("SessionDoor | SessionRefused", await self._call("open_session", purpose))
 
     async def reorder(self, order: AttemptOrder) -> None:
         await self._call("reorder", order)
@@ -238,6 +253,18 @@ class RunnerPool:
     @staticmethod
     async def _in_thread(threads: ThreadPoolExecutor, function: Callable[..., AnswerT], *arguments: object) -> AnswerT:
         return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+
+
+def every_runner() -> tuple[RunnerHandle, ...]:
+    """The runners of all clusters that exist in the Ray to which this process belongs, sorted by name."""
+    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    names = (actor["name"] for actor in named if actor["namespace"] == NAMESPACE)
+    found: list[RunnerHandle] = []
+    for name in sorted(name for name in names if name.startswith(f"{NAMESPACE}/")):
+        # One that has ended between the two calls is not there.
+        with suppress(ValueError):
+            found.append(RunnerHandle(name, ray.get_actor(name, namespace=NAMESPACE)))
+    return tuple(found)
 
 
 def _offered_machines() -> OfferedMachines | None:

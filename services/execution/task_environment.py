@@ -8,12 +8,18 @@ from pathlib import Path
 
 from domain.identifiers import JobName
 from domain.placement import TaskPlacement
+from domain.workload_array import array_environment
 from services.execution.executor import AttemptOrder
 from services.execution.task_paths import TASK_FILE_NAME, TaskPaths
 
 _WITHHELD = frozenset({"TOPMAST_DATABASE_URL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONBREAKPOINT"})
 """Not for users' processes: a secret, and what Ray has set for its own worker."""
 _WITHHELD_PREFIX = "RAY_"
+
+
+def is_withheld(name: str) -> bool:
+    """Whether users' processes do not get this variable of the service."""
+    return name in _WITHHELD or name.startswith(_WITHHELD_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +49,13 @@ def task_environment(
     on_machine = [other.task for other in tasks_of_job(order, placement.job) if other.machine == placement.machine]
     ranks = tasks_everywhere(order, placement.job)
     key = order.key
-    environment = {
-        name: value
-        for name, value in inherited.items()
-        if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIX)
-    }
+    environment = {name: value for name, value in inherited.items() if not is_withheld(name)}
     environment["PATH"] = f"{program_directory}:{environment.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
     environment["PYTHONUNBUFFERED"] = "1"
     environment["OMP_NUM_THREADS"] = str(max(1, placement.millicpus // 1000))
     environment.update(next(dict(job.environment) for job in order.specification.jobs if job.name == placement.job))
     task_directory = paths.task_directory(key, placement.job, placement.task)
+    environment |= array_environment(key.workload, order.specification.array)
     return environment | {
         "TOPMAST_WORKLOAD": key.workload,
         "TOPMAST_ATTEMPT": str(key.attempt),

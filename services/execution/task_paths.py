@@ -1,8 +1,9 @@
-"""Where the files of attempts are, below TOPMAST_HOME (which all machines of a cluster share).
+"""Where the files of attempts are, below TOPMAST_HOME. All machines of a cluster share it, or checkpoints and logs have a store.
 
-- `checkpoints/<workload>/`: stable for the life of the workload, so that the next attempt finds it; kept.
-- `logs/<workload>/<attempt>/<job>-<task>.log`: what the task printed; kept.
+- `checkpoints/<workload>/`: stable for the life of the workload, so that the next attempt finds it; kept, and copied to a store if there is one.
+- `logs/<workload>/<attempt>/<job>-<task>.log`: what the task printed; the same.
 - `tasks/<workload>/<attempt>/<job>-<task>/`: what the cluster manager and the task tell each other; gone when forgotten.
+- `working_directories/`: where each machine unpacks the files that an attempt begins with; gone when it has ended.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from domain.identifiers import AttemptNumber, JobName, WorkloadId
 from domain.placement import AttemptKey
 
 TASK_FILE_NAME = "task.json"
+COMMANDS_FILE_NAME = "commands"
+"""How many commands run beside the task that somebody has typed; there is none before the first."""
 SESSION_OPENED_MARK = "session_opened"
 """Written by the training library when a session begins."""
 STOP_SEEN_MARK = "stop_seen"
 """Written by the training library when it has asked the program to stop."""
 
 _LOG_SUFFIX = ".log"
+
+LAST_BYTES = 8192
+"""In so much of a log its last lines are looked for."""
 
 
 class LoggedTask(NamedTuple):
@@ -50,6 +56,10 @@ class TaskPaths:
 
     def task_directory(self, key: AttemptKey, job: JobName, task: int) -> Path:
         return self.attempt_directory(key) / f"{escaped(job)}-{task}"
+
+    @property
+    def working_directories(self) -> Path:
+        return self.home / "working_directories"
 
     def logged_attempts(self, workload: WorkloadId) -> tuple[AttemptNumber, ...]:
         """The attempts of which something is on disk, ascending."""
@@ -82,14 +92,23 @@ def escaped(name: str) -> str:
 
 def last_line(log: Path, longest: int = 300) -> str:
     """The last line in a log that says anything, cut to so many characters; empty when there is none."""
+    return "".join(last_lines(log, 1, longest))
+
+
+def last_lines(log: Path, count: int, longest: int = 300) -> list[str]:
+    """The last lines in a log that say anything, so many at most, each cut to so many characters."""
     try:
         with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - 8192))
-            lines = stream.read().decode(errors="replace").splitlines()
+            stream.seek(max(0, log.stat().st_size - LAST_BYTES))
+            return lines_at_end(stream.read(), count, longest)
     except OSError:
-        return ""
-    written = [line.strip() for line in lines if line.strip()]
-    return written[-1][:longest] if written else ""
+        return []
+
+
+def lines_at_end(content: bytes, count: int, longest: int = 300) -> list[str]:
+    """The same of the end of a log."""
+    written = [line.strip() for line in content.decode(errors="replace").splitlines() if line.strip()]
+    return [line[:longest] for line in written[-count:]]
 
 
 def write_whole(path: Path, content: str) -> None:

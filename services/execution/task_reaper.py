@@ -7,7 +7,7 @@ closed: that happens when the runner dies, however it dies. Should the reaper it
 main process (PR_SET_PDEATHSIG) and the runner its process group. The last two are Linux; elsewhere what detaches itself
 from the process group escapes.
 
-Standard input: one line of JSON, the launch (`arguments`, `environment`, `directory`, `log`); then the lines
+Standard input: one line of JSON, the launch (as Launch has it); then the lines
 `terminate` (SIGTERM to the process group) or `kill`. Standard output: one line of JSON, `{"process_id": ...}` or
 `{"failure": ...}`; when everything has ended, `{"exit_code": ...}` (negative: killed by that signal).
 """
@@ -15,21 +15,27 @@ Standard input: one line of JSON, the launch (`arguments`, `environment`, `direc
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_OOM_SCORE = 1000
+"""When the machine has no memory left the kernel ends what the task has started before anything else."""
 _LONGEST_WAIT_S = 0.5
+_LONGEST_AFTERWARDS_S = 60.0
 
 
 class Launch(TypedDict):
@@ -39,6 +45,12 @@ class Launch(TypedDict):
     environment: dict[str, str]
     directory: str
     log: str
+    afterwards: NotRequired[list[str]]
+    """Run when everything has ended: what ends that which is no descendant, as a container is none."""
+    standard: NotRequired[list[int]]
+    """Inherited descriptors for its standard input, output and error, in place of the file."""
+    terminal: NotRequired[bool]
+    """Those are a terminal, which becomes the one that controls it."""
 
 
 def main() -> int:
@@ -47,6 +59,7 @@ def main() -> int:
     woken_by_children = _wake_on_child()
     prctl = _prctl()
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    guard = _guard(launch)
     try:
         child = _start(launch, prctl)
     except (OSError, ValueError) as error:
@@ -61,7 +74,8 @@ def main() -> int:
         if sys.stdin.fileno() in ready:
             for command in commands.next_lines():
                 _signal_group(child.pid, signal.SIGTERM if command == b"terminate" else signal.SIGKILL)
-    _end_descendants(child)
+    _end_descendants(child, guard)
+    run_afterwards(launch)
     _tell({"exit_code": exit_code})
     return 0
 
@@ -99,18 +113,67 @@ def _start(launch: Launch, prctl: Callable[[int, int], None]) -> subprocess.Pope
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != reaper:
             os._exit(1)
+        _go_first()
 
-    with Path(launch["log"]).open("ab") as log:
+    def begin() -> None:
+        die_with_reaper()
+        if launch.get("terminal"):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with _standard(launch) as (reading, writing, complaining):
         return subprocess.Popen(
             launch["arguments"],
             env=launch["environment"],
             cwd=launch["directory"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            stdin=reading,
+            stdout=writing,
+            stderr=complaining,
             start_new_session=True,
-            preexec_fn=die_with_reaper,  # noqa: PLW1509  # safe: this program has one thread
+            preexec_fn=begin,  # noqa: PLW1509  # safe: this program has one thread
         )
+
+
+def _go_first() -> None:
+    """Anybody may raise their own score; all that this process starts inherits it."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE), encoding="ascii")
+    except OSError:
+        return
+
+
+@contextmanager
+def _standard(launch: Launch) -> Iterator[tuple[int, int, int]]:
+    """Its standard input, output and error. None of them stays open here: their readers wait for the end."""
+    given = launch.get("standard")
+    if given:
+        reading, writing, complaining = given
+        try:
+            yield reading, writing, complaining
+        finally:
+            for descriptor in set(given):
+                os.close(descriptor)
+        return
+    with Path(launch["log"]).open("ab") as log:
+        yield subprocess.DEVNULL, log.fileno(), subprocess.STDOUT
+
+
+def run_afterwards(launch: Launch) -> None:
+    """Runs what is to be done when the task has ended; its own failure changes nothing."""
+    command = launch.get("afterwards")
+    if not command:
+        return
+    try:
+        subprocess.run(
+            command,
+            env=launch["environment"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_LONGEST_AFTERWARDS_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return
 
 
 def _wake_on_child() -> int:
@@ -143,7 +206,27 @@ def _reap(child: subprocess.Popen[bytes]) -> int | None:
     return child.returncode
 
 
-def _end_descendants(child: subprocess.Popen[bytes]) -> None:
+def _guard(launch: Launch) -> int | None:
+    """A process that does what is to be done afterwards also when this one is killed; None when there is nothing to do."""
+    if not launch.get("afterwards"):
+        return None
+    # Nothing is ever written: its end is the end of this process.
+    reading, writing = os.pipe()
+    guard = os.fork()
+    if guard:
+        os.close(reading)
+        return guard
+    os.close(writing)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.read(reading, 1)
+    run_afterwards(launch)
+    os._exit(0)
+
+
+def _end_descendants(child: subprocess.Popen[bytes], guard: int | None) -> None:
     """Kills what the main process left behind; returns when nothing is left.
 
     Orphans become children of the reaper, so killing children again and again reaches every descendant. A process
@@ -153,7 +236,7 @@ def _end_descendants(child: subprocess.Popen[bytes]) -> None:
     _signal_group(child.pid, signal.SIGKILL)
     while True:
         _reap(child)
-        left = _children()
+        left = [process_id for process_id in _children() if process_id != guard]
         if not left:
             return
         for process_id in left:

@@ -13,102 +13,69 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import ray
 import structlog
 
 from domain.placement import TaskPlacement
+from domain.workload import JobSpecification
 from services.execution import task_reaper
 from services.execution.control_group import ControlGroup, control_group
 from services.execution.cpu_affinity import limit_cpus
 from services.execution.entry_points import arguments_of
+from services.execution.environment_preparation import EnvironmentNotBuilt, EnvironmentPreparation
 from services.execution.executor import AttemptOrder
+from services.execution.memory_watch import MemoryEnd, MemoryWatch
+from services.execution.prepared_environment import TaskProgram
+from services.execution.runner_messages import (
+    COULD_NOT_START,
+    RunnerDescription,
+    RunnerReport,
+    RunnerState,
+    StopCause,
+    TaskStart,
+)
+from services.execution.session_endpoint import CommandPlace
+from services.execution.session_frames import SessionDoor, SessionPurpose, SessionRefused
+from services.execution.task_copies import LONGEST_LAST_UPLOAD_S, CopiedTask, TaskCopies
 from services.execution.task_environment import Rendezvous, task_environment, task_file
 from services.execution.task_paths import (
+    COMMANDS_FILE_NAME,
     SESSION_OPENED_MARK,
     STOP_SEEN_MARK,
     TASK_FILE_NAME,
     TaskPaths,
     write_whole,
 )
+from services.execution.task_sessions import TaskSessions
+from services.execution.working_directory import (
+    FOLDER_VARIABLE,
+    NotPrepared,
+    Unprepared,
+    WorkingDirectory,
+)
+from services.oom_score import RUNNER_SCORE, lower_own_score
+from services.storage.store_urls import StoreUrls
+from services.storage.stored_files import GivenUp
 
-COULD_NOT_START = 127
-"""The exit code of a task whose program could not be started, as shells have it."""
+_NOT_WAITED_FOR = Unprepared("it was asked to stop before its files were there", machine_lost=False)
 
 _log = structlog.get_logger(__name__)
-
-
-class RunnerState(StrEnum):
-    READY = "ready"
-    """Its place is taken; nothing was started yet."""
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-class StopCause(StrEnum):
-    """Why a task was asked to stop."""
-
-    ASKED = "asked"
-    GANG = "gang"
-    """Another task of the attempt failed or was lost."""
-    RELEASED = "released"
-    """The attempt goes on without this flexible task."""
-    NO_LEASE = "no_lease"
-    """Nobody who holds the lease of its cluster has allowed it to run on: it may run elsewhere soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerReport:
-    """How a task stands. `version` grows with each change; `ended_real_s` orders the ends of an attempt's tasks."""
-
-    version: int
-    state: RunnerState
-    started_s: float = 0.0
-    exit_code: int | None = None
-    """Negative: killed by that signal. None when it was never started."""
-    failure: str = ""
-    stop_cause: StopCause | None = None
-    stopped_early: bool = False
-    """It ended because it was asked to: not by itself, in the moment in which it was asked."""
-    ended_real_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerDescription:
-    """All that a new cluster manager has to know. Of several orders of an attempt that of the last revision counts."""
-
-    order: AttemptOrder
-    placement: TaskPlacement
-    placement_group: str
-    report: RunnerReport
-    clock_s: float = 0.0
-    """The runner's own clock (see `TaskRunner.allow`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStart:
-    """What a runner needs to know in order to start its task."""
-
-    rendezvous: Rendezvous
-    session_address: str
-    started_s: float
-    home: Path
-    working_directory: Path
-    allowed_until_s: float = math.inf
-    """On the runner's own clock: what is started later than that is not started at all."""
 
 
 class TaskRunner:
     """One task, which ends by itself when it is not allowed to run on in time. Every method may be repeated. Wrapped into a Ray actor by RunnerPool."""
 
     def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
+        lower_own_score(RUNNER_SCORE)
         self._order = order
         self._placement = placement
         self._placement_group = placement_group
@@ -127,6 +94,21 @@ class TaskRunner:
         self._stopping: asyncio.Task[None] | None = None
         self._group: ControlGroup | None = None
         """Its control group, where there can be one."""
+        self._memory: MemoryWatch | None = None
+        runtime = self._job.runtime
+        self._preparation = (
+            EnvironmentPreparation(runtime, f"{order.key.workload}/{order.key.attempt}") if runtime else None
+        )
+        self._launched: task_reaper.Launch | None = None
+        self._place: CommandPlace | None = None
+        self._sessions: TaskSessions | None = None
+        self._working_directory: WorkingDirectory | None = None
+        self._fetching: asyncio.Future[Unprepared | None] | None = None
+        self._copies: TaskCopies | None = None
+        self._given_up = asyncio.Event()
+        """Nobody waits for its files any more: it was asked to stop."""
+        self._abandoned = threading.Event()
+        """The same, for the thread that fetches them."""
 
     async def describe(self) -> RunnerDescription:
         return RunnerDescription(self._order, self._placement, self._placement_group, self._report, time.monotonic())
@@ -146,8 +128,38 @@ class TaskRunner:
             self._rendezvous = Rendezvous(await asyncio.to_thread(_address_of_this_machine), port)
         return self._rendezvous
 
+    async def fetch_files(self, home: Path, stores: StoreUrls) -> Unprepared | None:
+        """Fetches the files that the task begins with, and the newest checkpoint, or waits until that is done; why it cannot be. Stopping
+        the task ends the wait."""
+        if self._fetching is None:
+            folder = Path(os.environ.get(FOLDER_VARIABLE) or TaskPaths(home).working_directories)
+            self._working_directory = WorkingDirectory(folder, self._order.key, self._placement.machine)
+            task = CopiedTask(self._order, self._placement, TaskPaths(home), stores)
+            self._copies = TaskCopies(task, self._saved)
+            fetching = asyncio.to_thread(_fetched, self._working_directory, self._copies, task, self._abandoned)
+            self._fetching = asyncio.ensure_future(fetching)
+        stopped = asyncio.ensure_future(self._given_up.wait())
+        either: set[asyncio.Future[Unprepared | None] | asyncio.Future[Literal[True]]] = {self._fetching, stopped}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return self._fetching.result() if self._fetching.done() else _NOT_WAITED_FOR
+        finally:
+            stopped.cancel()
+
+    async def prepare(self, home: Path) -> RunnerReport:
+        """Gets ready what the task runs in, however long that takes. The task has failed if that is not possible."""
+        if self._preparation is not None and self._report.state is RunnerState.READY:
+            try:
+                await self._preparation.ready(home, self._log(TaskPaths(home)))
+            except EnvironmentNotBuilt as error:
+                async with self._one_at_a_time:
+                    if self._report.state is RunnerState.READY:
+                        await self._ended(COULD_NOT_START, str(error))
+        return self._report
+
     async def start(self, start: TaskStart) -> RunnerReport:
         """Starts the task's process, unless it was started or stopped before. Answers how it went."""
+        await self.prepare(start.home)
         async with self._one_at_a_time:
             if self._report.state is RunnerState.READY:
                 self._paths = TaskPaths(start.home)
@@ -159,15 +171,31 @@ class TaskRunner:
                         await self._ended(None, "")
                         return self._report
                     self._allow_until(start.allowed_until_s)
-                    await self._launch(start)
+                    unprepared = await self.fetch_files(start.home, start.stores)
+                    if self._given_up.is_set():
+                        # Whoever stops it waits to do so.
+                        return self._report
+                    if unprepared is not None and unprepared.machine_lost:
+                        await self._tell(replace(self._report, unprepared=unprepared.sentence))
+                        await self._ended(None, "")
+                    elif unprepared is not None:
+                        await self._ended(COULD_NOT_START, f"could not start: {unprepared.sentence}")
+                    else:
+                        await self._launch(start)
                 except OSError as error:
                     await self._ended(COULD_NOT_START, f"could not start: {error}")
         return self._report
 
     async def stop(self, grace_s: float, cause: StopCause) -> None:
         """SIGTERM now and SIGKILL after the grace (in real seconds); repeating can only shorten the grace."""
+        self._given_up.set()
+        self._abandoned.set()
         async with self._one_at_a_time:
             if self._report.state is RunnerState.ENDED:
+                return
+            if self._copies is not None and self._copies.finishing:
+                # It has ended by itself.
+                self._copies.finish_within(grace_s)
                 return
             if self._report.stop_cause is None:
                 await self._tell(replace(self._report, stop_cause=cause))
@@ -212,6 +240,15 @@ class TaskRunner:
         # One that is just being started is stopped as soon as it is.
         self._stopping = asyncio.create_task(self.stop(grace_s, StopCause.NO_LEASE))
 
+    async def open_session(self, purpose: SessionPurpose) -> SessionDoor | SessionRefused:
+        """Where a command beside the task, or a connection to a port of its machine, waits for whoever asked."""
+        host = await asyncio.to_thread(_address_of_this_machine)
+        if self._place is None or self._report.state is not RunnerState.RUNNING:
+            return SessionRefused("its process does not run")
+        if self._sessions is None:
+            self._sessions = TaskSessions(host, self._place, self._note_commands)
+        return await self._sessions.open(purpose)
+
     async def reorder(self, order: AttemptOrder) -> None:
         """The attempt has other placements now: the task gets them, and is kept to the CPUs that it has."""
         if order.revision <= self._order.revision:
@@ -229,27 +266,37 @@ class TaskRunner:
         self._write_task_file()
 
     async def _launch(self, start: TaskStart) -> None:
+        directory = self._working_directory.path if self._working_directory is not None else start.home
         paths = TaskPaths(start.home)
         key, placement = self._order.key, self._placement
-        log = paths.log(key, placement.job, placement.task)
+        log = self._log(paths)
         log.parent.mkdir(parents=True, exist_ok=True)
         paths.checkpoint_directory(key.workload).mkdir(parents=True, exist_ok=True)
         self._write_task_file()
-        entry_point = next(job.entry_point for job in self._order.specification.jobs if job.name == placement.job)
+        environment = task_environment(
+            self._order,
+            placement,
+            paths=paths,
+            session_address=start.session_address,
+            rendezvous=start.rendezvous,
+            inherited=os.environ,
+            program_directory=Path(sys.executable).parent,
+        )
+        program = TaskProgram(arguments_of(self._job.entry_point), environment)
+        if self._preparation is not None:
+            shared = (paths.checkpoint_directory(key.workload), paths.attempt_directory(key))
+            program = await self._preparation.program(
+                self._job, placement, environment, directory, shared, container=self._name
+            )
+        self._place = CommandPlace(directory, program.environment, tuple(program.beside), self._limit_beside)
         launch: task_reaper.Launch = {
-            "arguments": arguments_of(entry_point),
-            "environment": task_environment(
-                self._order,
-                placement,
-                paths=paths,
-                session_address=start.session_address,
-                rendezvous=start.rendezvous,
-                inherited=os.environ,
-                program_directory=Path(sys.executable).parent,
-            ),
-            "directory": str(start.working_directory),
+            "arguments": program.arguments,
+            "environment": program.environment,
+            "directory": str(directory),
             "log": str(log),
+            "afterwards": program.afterwards,
         }
+        self._launched = launch
         self._reaper = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(Path(task_reaper.__file__))),
             stdin=PIPE,
@@ -257,6 +304,7 @@ class TaskRunner:
             start_new_session=True,
         )
         # Whatever it starts is limited with it.
+        self._memory = MemoryWatch(start.home, start.memory, self._name, self._job.resources, log)
         self._group = control_group(quote(self._name, safe=""))
         self._limit()
         self._command(json.dumps(launch).encode() + b"\n")
@@ -265,29 +313,56 @@ class TaskRunner:
             await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its reaper was killed')}")
             return
         self._process_id = int(answer["process_id"])
+        self._memory.begin(self._reaper.pid, self._process_id, placement, self._group)
         await self._tell(replace(self._report, state=RunnerState.RUNNING, started_s=start.started_s))
+        if self._copies is not None:
+            self._copies.begin()
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         answer = await self._answer()
         if "exit_code" in answer:
+            await self._store_the_rest(in_order=int(answer["exit_code"]) >= 0)
             await self._ended(int(answer["exit_code"]), "")
             return
         # The reaper was killed; the kernel has killed the main process, this ends what it had started.
         with suppress(ProcessLookupError):
             os.killpg(self._process_id, signal.SIGKILL)
+        if self._launched is not None:
+            # The next attempt must not meet what its guard is just about to end.
+            await asyncio.to_thread(task_reaper.run_afterwards, self._launched)
+        await self._store_the_rest(in_order=False)
         await self._ended(-signal.SIGKILL, "the process that watched over it was killed")
+
+    async def _store_the_rest(self, *, in_order: bool) -> None:
+        """What the task has left goes to the stores, within the grace if it was asked to stop."""
+        if self._copies is not None:
+            until_s = None if self._kill is None else self._kill.when() - asyncio.get_running_loop().time()
+            within_s = LONGEST_LAST_UPLOAD_S if until_s is None else until_s
+            await self._copies.finish(in_order=in_order, within_s=within_s)
+
+    async def _saved(self, progress: float) -> None:
+        if progress > self._report.saved_progress:
+            await self._tell(replace(self._report, saved_progress=progress))
 
     async def _ended(self, exit_code: int | None, failure: str) -> None:
         for timer in (self._kill, self._not_allowed):
             if timer is not None:
                 timer.cancel()
+        if self._preparation is not None:
+            await self._preparation.close()
+        if self._sessions is not None:
+            await self._sessions.end_all("the task has ended")
         asked_to_stop = self._report.stop_cause is not None
+        memory_end = MemoryEnd()
+        if self._memory is not None:
+            memory_end = await self._memory.end(exit_code, self._group)
         ended = replace(
             self._report,
             state=RunnerState.ENDED,
             exit_code=exit_code,
-            failure=failure,
+            failure=failure or ("" if asked_to_stop else memory_end.maybe),
+            out_of_memory=memory_end.out_of_memory,
             stopped_early=asked_to_stop and not (exit_code == 0 and self._overlooked_the_stop()),
             ended_real_s=time.time(),
         )
@@ -295,18 +370,33 @@ class TaskRunner:
             # What still runs of the task is being killed, and the folder stays until it is asked for again.
             with suppress(OSError):
                 self._group.remove()
+        await self._release_working_directory()
         await self._tell(ended)
+
+    async def _release_working_directory(self) -> None:
+        """It goes with the last task of the attempt on this machine, before anybody hears that the task has ended: then nobody
+        waits for this process any more."""
+        directory, fetching = self._working_directory, self._fetching
+        if directory is None or fetching is None:
+            return
+        if fetching.done():
+            await asyncio.to_thread(directory.release)
+        else:
+            # The store does not answer. Once it does, what has come of it goes.
+            fetching.add_done_callback(lambda _: directory.release())
 
     def _overlooked_the_stop(self) -> bool:
         """True when the program uses the training library and came to its end before it was asked to stop."""
         if self._paths is None:
             return False
-        directory = self._paths.task_directory(self._order.key, self._placement.job, self._placement.task)
+        directory = self._task_directory(self._paths)
         return (directory / SESSION_OPENED_MARK).exists() and not (directory / STOP_SEEN_MARK).exists()
 
     async def _tell(self, report: RunnerReport) -> None:
         async with self._changed:
-            self._report = replace(report, version=self._report.version + 1)
+            # It may have been told while this one waited.
+            saved_progress = max(report.saved_progress, self._report.saved_progress)
+            self._report = replace(report, version=self._report.version + 1, saved_progress=saved_progress)
             self._changed.notify_all()
 
     async def _answer(self) -> dict[str, str | int]:
@@ -322,6 +412,13 @@ class TaskRunner:
             self._reaper.stdin.write(line)
 
     @property
+    def _job(self) -> JobSpecification:
+        return next(job for job in self._order.specification.jobs if job.name == self._placement.job)
+
+    def _log(self, paths: TaskPaths) -> Path:
+        return paths.log(self._order.key, self._placement.job, self._placement.task)
+
+    @property
     def _name(self) -> str:
         return f"{self._order.key.workload}/{self._order.key.attempt}/{self._placement.job}/{self._placement.task}"
 
@@ -330,22 +427,54 @@ class TaskRunner:
         it has now."""
         if self._reaper is None or self._report.state is RunnerState.ENDED:
             return
-        limit_cpus(self._reaper.pid, self._placement.millicpus, self._name)
+        beside = self._sessions.process_ids if self._sessions is not None else []
+        for process_id in (self._reaper.pid, *beside):
+            self._limit_process(process_id)
+
+    def _limit_beside(self, process_id: int) -> None:
+        """The reaper of a command beside the task: what it starts uses what the task has."""
+        if self._memory is not None:
+            self._memory.count_beside(process_id)
+        self._limit_process(process_id)
+
+    def _limit_process(self, process_id: int) -> None:
+        limit_cpus(process_id, self._placement.millicpus, self._name)
         if self._group is not None:
             try:
-                self._group.limit(self._placement.millicpus, self._placement.mebibytes)
-                self._group.add(self._reaper.pid)
+                limit_bytes = None if self._memory is None else self._memory.limit_bytes(self._placement)
+                self._group.limit(self._placement.millicpus, limit_bytes)
+                self._group.add(process_id)
             except OSError as error:
                 _log.warning("a task has no control group", task=self._name, error=str(error))
                 self._group = None
+        if self._memory is not None:
+            self._memory.limit(self._placement, self._group)
+
+    def _note_commands(self, count: int) -> None:
+        if self._paths is not None:
+            write_whole(self._task_directory(self._paths) / COMMANDS_FILE_NAME, f"{count}\n")
 
     def _write_task_file(self) -> None:
         if self._paths is None:
             return
-        placement = self._placement
-        directory = self._paths.task_directory(self._order.key, placement.job, placement.task)
-        content = task_file(self._order, placement, self._session_address)
-        write_whole(directory / TASK_FILE_NAME, json.dumps(content))
+        content = task_file(self._order, self._placement, self._session_address)
+        write_whole(self._task_directory(self._paths) / TASK_FILE_NAME, json.dumps(content))
+
+    def _task_directory(self, paths: TaskPaths) -> Path:
+        return paths.task_directory(self._order.key, self._placement.job, self._placement.task)
+
+
+def _fetched(
+    directory: WorkingDirectory, copies: TaskCopies, task: CopiedTask, given_up: threading.Event
+) -> Unprepared | None:
+    try:
+        directory.prepare(task.order.specification.package, task.stores.packages, given_up)
+        copies.prepare(given_up)
+    except NotPrepared as error:
+        return error.why
+    except GivenUp:
+        return _NOT_WAITED_FOR
+    return None
 
 
 def _address_of_this_machine() -> str:

@@ -14,7 +14,7 @@ from domain.identifiers import ClusterId, RegionId, WorkloadId
 from domain.placement import AttemptKey
 from formats.problems import listed
 from services.clock import ServiceClock
-from services.database import auction_store, lost_cluster_store, queue_store
+from services.database import award_store, lost_cluster_store, queue_store
 from services.database.connection import AnyConnection
 from services.database.lease_store import fence_regions
 from services.database.lost_look import RegionLook, live_attempts_on, look_at_regions
@@ -61,7 +61,7 @@ async def declare_lost(
         await lost_cluster_store.fence(connection, silent)
         declared = await lost_cluster_store.declare(connection, region, clusters, WHY, now)
         if not request.cluster:
-            await auction_store.give_back_awards_of(connection, region)
+            await award_store.give_back_awards_of(connection, region)
     else:
         await fence_regions(connection, [region])
         if request.cluster:

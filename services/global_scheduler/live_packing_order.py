@@ -27,7 +27,7 @@ from global_scheduler.knowledge import OracleNeeded
 from global_scheduler.view_builder import PendingRows
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.static_asks import StaticAsks
-from services.database import fleet_store, idle_store, tenant_store
+from services.database import changed_workload_store, fleet_store, idle_store, tenant_store
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.engine import Database
@@ -78,7 +78,9 @@ class _Look:
     applied: _Applied | None
     """None: nothing."""
     specifications: Sequence[tuple[WorkloadId, bytes]]
-    """Of workloads that wait and were not known."""
+    """Of workloads that wait and were not known, or were changed."""
+    revision: int
+    """Of the newest change that was seen."""
     free: tuple[FreeMachine, ...]
 
 
@@ -90,6 +92,8 @@ class LivePackingOrder:
         self._order = order
         self._database = database
         self._known: _Known | None = None
+        self._revision = 0
+        """Of the newest change of a workload that it has heard of."""
 
     async def numbers(self, pending: PendingRows) -> Mapping[WorkloadId, float]:
         """Of all that wait; the greatest goes first. Raises OracleNeeded without the estimates that it needs."""
@@ -106,14 +110,16 @@ class LivePackingOrder:
             tenants = await tenant_store.load_tenants(connection)
             applied = _Applied(revisions, fleet, tenants, await load_since(connection, -1))
         there = known.workloads if known is not None and applied is None else {}
-        missing = [workload for workload in waiting if workload not in there]
+        changed = await changed_workload_store.changed_workloads(connection, self._revision)
+        anew = {one.newest.workload for one in changed}
+        missing = [workload for workload in waiting if workload not in there or workload in anew]
         specifications: Sequence[tuple[WorkloadId, bytes]] = ()
         if missing:
             query = select(WORKLOADS.c.workload, WORKLOADS.c.specification).where(any_of(WORKLOADS.c.workload, missing))
             rows = await (await execute(connection, query)).fetchall()
             specifications = [(WorkloadId(workload), bytes(specification)) for workload, specification in rows]
         free = await idle_store.free_machines(connection) if self._order.looks_at_idle else ()
-        return _Look(applied, specifications, free)
+        return _Look(applied, specifications, changed[-1].revision if changed else self._revision, free)
 
     def _take_in(self, look: _Look, pending: PendingRows) -> Mapping[WorkloadId, float]:
         if look.applied is not None:
@@ -121,6 +127,7 @@ class LivePackingOrder:
         known = self._known
         if known is None:
             raise RuntimeError("nothing was applied, but something waits")
+        self._revision = look.revision
         _take_workloads(known, look.specifications)
         waiting = [known.workloads[workload] for workload in pending.workloads]
         known.workloads = dict(zip(pending.workloads, waiting, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import grpc
 from sqlalchemy import select
@@ -21,7 +21,7 @@ from topmast.v1 import global_scheduler_pb2, regional_scheduler_pb2, regional_sc
 _CALL_TIMEOUT_REAL_S = 40.0
 
 Stub: TypeAlias = "regional_scheduler_pb2_grpc.RegionalSchedulerAsyncStub"
-Answer: TypeAlias = regional_scheduler_pb2.ActionResponse
+Answer = TypeVar("Answer")
 
 
 async def region_of(connection: AnyConnection, workload: WorkloadId) -> tuple[RegionId, str]:
@@ -36,7 +36,7 @@ async def region_of(connection: AnyConnection, workload: WorkloadId) -> tuple[Re
         if row is None:
             raise NotFound("workload", workload)
         raise PreconditionFailed("STATE", workload, f"{workload} is {row[0]}: only what runs can be changed")
-    return region, await _address(connection, region)
+    return region, await regional_address(connection, region)
 
 
 async def destination(
@@ -61,18 +61,19 @@ async def destination(
             known = ", ".join(sorted([*regions, *of_cluster]))
             raise InvalidArgument.of("to", f"'{request.to}' is neither a region nor a cluster; there are {known}")
     asked = regional_scheduler_pb2.MigrateWorkloadRequest(workload=request.workload, cluster=cluster)
-    return await _address(connection, region), asked
+    return await regional_address(connection, region), asked
 
 
-async def _address(connection: AnyConnection, region: RegionId) -> str:
+async def regional_address(connection: AnyConnection, region: RegionId) -> str:
+    """Of the scheduler of the region; raises Unavailable while it is away."""
     address = await lease_store.address(connection, f"{lease_store.REGIONAL_PREFIX}{region}")
     if address is None:
         raise Unavailable(f"the scheduler of region {region} is away; try again")
     return address
 
 
-async def call_region(address: str, workload: str, call: Callable[[Stub], Awaitable[Answer]]) -> Answer:
-    """Makes the call for the workload; what the region refuses is refused in its words."""
+async def call_region(address: str, subject: str, call: Callable[[Stub], Awaitable[Answer]]) -> Answer:
+    """Makes the call for the workload, or whatever it is about; what the region refuses is refused in its words."""
     async with tier_channel(address) as channel:
         try:
             async with asyncio.timeout(_CALL_TIMEOUT_REAL_S):
@@ -82,14 +83,14 @@ async def call_region(address: str, workload: str, call: Callable[[Stub], Awaita
                 "the region did not answer in time; look whether it was done before trying again"
             ) from error
         except grpc.aio.AioRpcError as error:
-            raise _refusal(error, workload) from error
+            raise _refusal(error, subject) from error
 
 
-def _refusal(error: grpc.aio.AioRpcError, workload: str) -> CallRefused:
+def _refusal(error: grpc.aio.AioRpcError, subject: str) -> CallRefused:
     sentence = error.details() or error.code().name
     match error.code():
         case grpc.StatusCode.FAILED_PRECONDITION:
-            return PreconditionFailed("ACTION", workload, sentence)
+            return PreconditionFailed("ACTION", subject, sentence)
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(sentence)
         case _:

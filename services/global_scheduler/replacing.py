@@ -19,7 +19,14 @@ from domain.machine_life_cycle import MachineHappening
 from domain.machine_moves import MoveState
 from domain.table import Table
 from domain.tenant import Tenant, quota_charges, quota_limits
-from services.database import catalog_store, event_store, fleet_store, machine_move_store, tenant_store
+from services.database import (
+    catalog_store,
+    event_store,
+    fleet_store,
+    machine_move_store,
+    refusal_store,
+    tenant_store,
+)
 from services.database.catalog_store import TablesRefused
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -67,6 +74,8 @@ async def replace_fleet(
     wake_after_commit(connection, SCAN_CHANNEL)
     if tenants is not None:
         await _store_tenants(connection, tenants)
+    # Last: whoever moves the walk of the auctions may wait for what is locked above.
+    await refusal_store.doubt_all(connection)
 
 
 async def _require_homes(connection: AnyConnection) -> None:

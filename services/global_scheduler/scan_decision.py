@@ -17,7 +17,7 @@ from global_scheduler.scan_view import ScanView
 from global_scheduler.service_history import ServiceHistory
 from global_scheduler.usage_window import WindowedUse, window_averages
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
-from services.database import estimate_store, queue_store, tenant_store, usage_store
+from services.database import changed_workload_store, estimate_store, queue_store, tenant_store, usage_store
 from services.database.connection import AnyConnection
 from services.database.queue_store import StoredScanPass
 
@@ -35,6 +35,8 @@ class ScanSnapshot:
     next_due_s: float | None
     """When an entry that waits after a failure comes back; None: there is none."""
     last_pass: StoredScanPass | None
+    changes_revision: int = 0
+    """Of the last change of a workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class ScanDecision:
     tenants_revision: int
     reclassified_charges: Mapping[WorkloadId, tuple[TenantId, Mapping[str, int]]]
     """What the attempts that the plan re-classifies are charged, and to whom; a workload has at most one of them."""
+    changes_revision: int = 0
+    """Of the last change of a workload that it knows of."""
 
     def entry_of(self, workload: WorkloadId) -> int | None:
         """The workload's place in the view; None when it was not queued, or had to wait."""
@@ -73,6 +77,7 @@ async def load_snapshot(
         running=await load_running(connection, now, estimates),
         next_due_s=await queue_store.next_due_s(connection, now),
         last_pass=await queue_store.newest_scan_pass(connection),
+        changes_revision=await changed_workload_store.newest_revision(connection),
     )
 
 
@@ -111,6 +116,7 @@ def decide(
         tenants={tenant.tenant: tenant for tenant in snapshot.tenants},
         tenants_revision=snapshot.tenants_revision,
         reclassified_charges=_charges_of(snapshot.running, {change.key.workload for change in plan.reclassifications}),
+        changes_revision=snapshot.changes_revision,
     )
 
 

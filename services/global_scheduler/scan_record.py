@@ -24,6 +24,7 @@ from domain.tenant import quota_limits
 from formats.event_details import promoted_details
 from global_scheduler.scan_plan import Reclassification
 from services.database import (
+    changed_workload_store,
     event_store,
     lease_store,
     promotion_store,
@@ -146,6 +147,10 @@ async def record_ranks(
     """
     plan, pending = decision.plan, decision.view.pending
     changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
+    # What asks for something else since the pass looked at it is ranked by the next one.
+    outdated = await changed_workload_store.changed_since(connection, decision.changes_revision)
+    if outdated:
+        changed = np.array([entry for entry in changed.tolist() if pending.workloads[entry] not in outdated], np.int64)
     written = await queue_store.store_ranks(
         connection,
         RankedEntries(

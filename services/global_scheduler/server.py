@@ -11,13 +11,19 @@ from typing import TypeAlias, TypeVar
 
 import grpc
 
+from global_scheduler.credit import CreditSettings
 from services.clock import ServiceClock
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.workload_reader import BadPageToken
-from services.global_scheduler.cancellation import cancel_workload
+from services.database.workload_store import SubmissionResult
+from services.global_scheduler import draining, fleet_look, tenant_look
+from services.global_scheduler.applying import applied_message, checked_request, replacement
+from services.global_scheduler.cancellation import cancel_workload_or_array
 from services.global_scheduler.declaring_lost import declare_lost
+from services.global_scheduler.dry_run import changes_of_fleet, changes_of_tenants
 from services.global_scheduler.event_stream import event_stream
+from services.global_scheduler.fleet_uploads import FleetUploads
 from services.global_scheduler.loan_look import loans
 from services.global_scheduler.machine_assignment_look import (
     apply_requests,
@@ -28,8 +34,8 @@ from services.global_scheduler.machine_assignment_look import (
 from services.global_scheduler.overview import load_overview, overview_message
 from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.region_calls import call_region, destination, region_of
-from services.global_scheduler.replacement_checks import checked_fleet, checked_tenants
-from services.global_scheduler.replacing import replace_fleet, replace_tenants
+from services.global_scheduler.replacement_checks import checked_tenants
+from services.global_scheduler.replacing import replace_tenants
 from services.global_scheduler.request_checks import (
     cancellation_reason,
     event_filter,
@@ -40,21 +46,25 @@ from services.global_scheduler.request_checks import (
 from services.global_scheduler.snapshot_stream import snapshot_stream
 from services.global_scheduler.submission import GREATEST_BATCH, SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
+from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.virtual_cluster_look import virtual_clusters
+from services.global_scheduler.workload_graph import graph_message
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.machine_decision import decide, decision_message
 from services.wire.workloads import state_to_proto
 from topmast.v1 import (
     event_pb2,
+    fleet_state_pb2,
     global_scheduler_pb2_grpc,
     machine_assignment_pb2,
     regional_scheduler_pb2,
+    tenant_use_pb2,
     workload_pb2,
 )
 from topmast.v1 import global_scheduler_pb2 as messages
 
-_PATIENCE_REAL_S = 10.0
+PATIENCE_REAL_S = 10.0
 """For how long a call waits for a database that has just been lost."""
 
 _LOOK_INTERVAL_REAL_S = 1.0
@@ -76,18 +86,24 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         clock: ServiceClock,
         batcher: SubmissionBatcher,
         surroundings: SurroundingsKeeper,
+        uploads: FleetUploads,
         look: QueueLook,
         watchers: WorkloadWatchers,
+        credit_settings: CreditSettings,
+        user_requests: UserRequests,
         *,
         require_ready: Callable[[], None],
     ) -> None:
         """`require_ready` raises Unavailable while calls cannot be answered."""
+        self._credit_settings = credit_settings
         self._database = database
         self._clock = clock
         self._batcher = batcher
         self._surroundings = surroundings
+        self._uploads = uploads
         self._look = look
         self._watchers = watchers
+        self._user_requests = user_requests
         self._require_ready = require_ready
 
     # ------------------------------------------------------------ submit and cancel
@@ -96,8 +112,11 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.SubmitWorkloadRequest, context: Context
     ) -> messages.SubmitWorkloadResponse:
         self._require_ready()
+        if request.dry_run:
+            (checked,) = await self._batcher.check([request], lambda _: "")
+            return checked
         (result,) = await self._batcher.submit([request], lambda _: "")
-        return messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed)
+        return self._accepted(request, result)
 
     async def SubmitWorkloads(
         self, request: messages.SubmitWorkloadsRequest, context: Context
@@ -109,41 +128,86 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
             )
         if not request.requests:
             return messages.SubmitWorkloadsResponse()
+        if any(one.dry_run for one in request.requests):
+            if not all(one.dry_run for one in request.requests):
+                raise InvalidArgument.of("requests", "are a dry run in part; say dry_run of all or of none")
+            checked = await self._batcher.check(request.requests, lambda index: f"requests[{index}].")
+            return messages.SubmitWorkloadsResponse(responses=checked)
         results = await self._batcher.submit(request.requests, lambda index: f"requests[{index}].")
         return messages.SubmitWorkloadsResponse(
-            responses=[
-                messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed) for result in results
-            ]
+            responses=[self._accepted(one, result) for one, result in zip(request.requests, results, strict=True)]
         )
+
+    def _accepted(
+        self, request: messages.SubmitWorkloadRequest, result: SubmissionResult
+    ) -> messages.SubmitWorkloadResponse:
+        remarks = self._look.remarks(request.specification)
+        return messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed, remarks=remarks)
 
     async def CancelWorkload(
         self, request: messages.CancelWorkloadRequest, context: Context
     ) -> messages.CancelWorkloadResponse:
         workload, reason = workload_named(request.workload), cancellation_reason(request)
         now = self._clock.now()
-        state = await self._run(lambda connection: cancel_workload(connection, workload, reason, now))
+        state = await self._run(lambda connection: cancel_workload_or_array(connection, workload, reason, now))
         return messages.CancelWorkloadResponse(state=state_to_proto(state))
+
+    async def CancelWorkloads(
+        self, request: messages.CancelWorkloadsRequest, context: Context
+    ) -> messages.WorkloadStates:
+        self._require_ready()
+        return await self._user_requests.cancel(request)
+
+    # ------------------------------------------------------------ hold, release, requeue and change
+
+    async def HoldWorkloads(self, request: messages.HoldWorkloadsRequest, context: Context) -> messages.WorkloadStates:
+        self._require_ready()
+        return await self._user_requests.hold(request)
+
+    async def ReleaseWorkloads(
+        self, request: messages.ReleaseWorkloadsRequest, context: Context
+    ) -> messages.WorkloadStates:
+        self._require_ready()
+        return await self._user_requests.release(request)
+
+    async def RequeueWorkloads(
+        self, request: messages.RequeueWorkloadsRequest, context: Context
+    ) -> messages.WorkloadStates:
+        self._require_ready()
+        return await self._user_requests.requeue(request)
+
+    async def ChangeWorkloads(
+        self, request: messages.ChangeWorkloadsRequest, context: Context
+    ) -> messages.WorkloadStates:
+        self._require_ready()
+        return await self._user_requests.change(request)
+
+    async def GetWorkloadGraph(
+        self, request: messages.GetWorkloadGraphRequest, context: Context
+    ) -> messages.WorkloadGraph:
+        workload = workload_named(request.workload)
+        return await self._snapshot(lambda connection: graph_message(connection, workload))
 
     # ------------------------------------------------------------ change what runs
 
     async def ResizeWorkload(
         self, request: regional_scheduler_pb2.ResizeWorkloadRequest, context: Context
     ) -> regional_scheduler_pb2.ActionResponse:
-        workload = workload_named(request.workload)
+        request.workload = workload = workload_named(request.workload)
         _, address = await self._snapshot(lambda connection: region_of(connection, workload))
         return await call_region(address, workload, lambda region: region.ResizeWorkload(request))
 
     async def RetuneWorkload(
         self, request: regional_scheduler_pb2.RetuneWorkloadRequest, context: Context
     ) -> regional_scheduler_pb2.ActionResponse:
-        workload = workload_named(request.workload)
+        request.workload = workload = workload_named(request.workload)
         _, address = await self._snapshot(lambda connection: region_of(connection, workload))
         return await call_region(address, workload, lambda region: region.RetuneWorkload(request))
 
     async def MigrateWorkload(
         self, request: messages.MoveWorkloadRequest, context: Context
     ) -> regional_scheduler_pb2.ActionResponse:
-        workload = workload_named(request.workload)
+        request.workload = workload = workload_named(request.workload)
         address, asked = await self._snapshot(lambda connection: destination(connection, request))
         return await call_region(address, workload, lambda region: region.MigrateWorkload(asked))
 
@@ -154,7 +218,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def GetWorkload(self, request: messages.GetWorkloadRequest, context: Context) -> workload_pb2.Workload:
         workload = workload_named(request.workload)
-        message = await self._snapshot(lambda connection: self._look.workload(connection, workload))
+        message = await self._snapshot(lambda connection: self._look.workload_in_full(connection, workload))
         if message is None:
             raise NotFound("workload", workload)
         return message
@@ -184,6 +248,47 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def GetLoans(self, request: messages.GetLoansRequest, context: Context) -> messages.GetLoansResponse:
         return await self._snapshot(lambda connection: loans(connection, request.cluster))
+
+    async def GetFleet(
+        self, request: fleet_state_pb2.GetFleetRequest, context: Context
+    ) -> fleet_state_pb2.GetFleetResponse:
+        return await self._snapshot(lambda connection: fleet_look.capacities(connection, request))
+
+    async def ListMachines(
+        self, request: fleet_state_pb2.ListMachinesRequest, context: Context
+    ) -> fleet_state_pb2.ListMachinesResponse:
+        return await self._snapshot(lambda connection: fleet_look.machines(connection, request))
+
+    async def ListTenants(
+        self, request: tenant_use_pb2.ListTenantsRequest, context: Context
+    ) -> tenant_use_pb2.ListTenantsResponse:
+        now = self._clock.now()
+        return await self._snapshot(
+            lambda connection: tenant_look.tenants(connection, request, self._credit_settings, now)
+        )
+
+    async def GetUsage(
+        self, request: tenant_use_pb2.GetUsageRequest, context: Context
+    ) -> tenant_use_pb2.GetUsageResponse:
+        now = self._clock.now()
+        return await self._snapshot(lambda connection: tenant_look.usage(connection, request, now))
+
+    # ------------------------------------------------------------ machines in and out of use
+
+    async def Drain(self, request: fleet_state_pb2.DrainRequest, context: Context) -> fleet_state_pb2.DrainResponse:
+        reason, deadline_s = draining.checked_reason(request), draining.deadline_of(request, self._clock.now())
+        chosen = await self._snapshot(
+            lambda connection: draining.choose_machines(connection, request.names, request.kind)
+        )
+        return await draining.drain(chosen, reason, deadline_s)
+
+    async def Undrain(
+        self, request: fleet_state_pb2.UndrainRequest, context: Context
+    ) -> fleet_state_pb2.UndrainResponse:
+        chosen = await self._snapshot(
+            lambda connection: draining.choose_machines(connection, request.names, request.kind)
+        )
+        return await draining.undrain(chosen)
 
     # ------------------------------------------------------------ machines to clusters
 
@@ -244,7 +349,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.SaveSnapshotRequest, context: Context
     ) -> AsyncIterator[messages.SnapshotChunk]:
         self._require_ready()
-        async with aclosing(snapshot_stream(self._database, self._clock, _PATIENCE_REAL_S)) as chunks:
+        async with aclosing(snapshot_stream(self._database, self._clock, PATIENCE_REAL_S)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -252,27 +357,42 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def ApplyFleet(self, request: messages.ApplyFleetRequest, context: Context) -> messages.ApplyFleetResponse:
         self._require_ready()
-        described = await asyncio.to_thread(checked_fleet, request.fleet)
-        fleet, tenants = described.fleet, None
-        if request.HasField("tenants"):
-            tenants = await asyncio.to_thread(checked_tenants, tuple(request.tenants.tenants), "tenants.tenants")
-        replacing = partial(replace_fleet, fleet=fleet, tables=described.tables, now=self._clock.now(), tenants=tenants)
-        await self._run(replacing)
+        described, tenants = await checked_request(request)
+        if request.dry_run:
+            changes = await changes_of_fleet(
+                self._database, described, tenants, self._clock.now(), give_up_after_s=PATIENCE_REAL_S
+            )
+            return applied_message(described.fleet, tenants, changes)
+        await self._run(replacement(described, tenants, self._clock.now()))
         await self._surroundings.refresh()
-        machines = [machine for region in fleet.regions for machine in region.machines()]
-        return messages.ApplyFleetResponse(
-            regions=len(fleet.regions),
-            clusters=sum(len(region.clusters) for region in fleet.regions),
-            machines=len(machines),
-            gpus=sum(machine.gpus for machine in machines),
-            tenants=len(tenants or ()),
-        )
+        return applied_message(described.fleet, tenants)
+
+    async def BeginFleetUpload(
+        self, request: messages.BeginFleetUploadRequest, context: Context
+    ) -> messages.FleetUpload:
+        self._require_ready()
+        return await self._uploads.begin(request)
+
+    async def UploadFleet(
+        self, request_iterator: AsyncIterator[messages.FleetUploadPart], context: Context
+    ) -> messages.FleetUpload:
+        self._require_ready()
+        return await self._uploads.receive(request_iterator)
+
+    async def ApplyUploadedFleet(
+        self, request: messages.ApplyUploadedFleetRequest, context: Context
+    ) -> messages.ApplyFleetResponse:
+        self._require_ready()
+        return await self._uploads.apply(request.upload)
 
     async def ApplyTenants(
         self, request: messages.ApplyTenantsRequest, context: Context
     ) -> messages.ApplyTenantsResponse:
         self._require_ready()
         tenants = await asyncio.to_thread(checked_tenants, tuple(request.tenants))
+        if request.dry_run:
+            changes = await changes_of_tenants(self._database, tenants, give_up_after_s=PATIENCE_REAL_S)
+            return messages.ApplyTenantsResponse(tenants=len(tenants), changes=changes)
         await self._run(partial(replace_tenants, tenants=tenants))
         await self._surroundings.refresh()
         return messages.ApplyTenantsResponse(tenants=len(tenants))
@@ -281,8 +401,8 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
         self._require_ready()
-        return await self._database.run(operation, give_up_after_s=_PATIENCE_REAL_S)
+        return await self._database.run(operation, give_up_after_s=PATIENCE_REAL_S)
 
     async def _snapshot(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
         self._require_ready()
-        return await self._database.run(operation, snapshot=True, give_up_after_s=_PATIENCE_REAL_S)
+        return await self._database.run(operation, snapshot=True, give_up_after_s=PATIENCE_REAL_S)

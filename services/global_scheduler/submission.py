@@ -12,26 +12,33 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from domain.clock import Clock
 from domain.identifiers import WorkloadId
 from domain.workload import WorkloadSpecification
+from domain.workload_array import GREATEST_ELEMENTS, parse_array
 from formats.problems import FieldProblem
 from formats.workload_checks import check_workload
+from global_scheduler.submitted_graph import read_graph
+from regional_scheduler.hosting import hosts
 from services.database import workload_store
+from services.database.dependency_store import DependencyRefused
 from services.database.engine import Database
+from services.database.rehearsal import rehearse
 from services.database.workload_store import (
     IdempotencyConflict,
     NewWorkload,
     NoQuotaAtPriority,
     SubmissionResult,
+    UnknownPackages,
     UnknownTenants,
 )
 from services.global_scheduler.surroundings import Surroundings
-from services.grpc_errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
+from services.grpc_errors import AlreadyExists, CallRefused, InvalidArgument, PreconditionFailed, Unavailable
 from services.wire.malformed_message import MalformedMessage
-from services.wire.workloads import specification_from_proto
+from services.wire.workloads import specification_from_proto, with_dependencies
 from topmast.v1 import global_scheduler_pb2
 
 GREATEST_BATCH = 1_000
@@ -75,7 +82,15 @@ class _Waiting:
     """One call that waits for its workloads to be stored."""
 
     submissions: list[NewWorkload]
+    path: Callable[[int], str]
     stored: asyncio.Future[list[SubmissionResult]]
+    workloads: int
+    """Of arrays, their elements."""
+
+
+def workloads_in(submissions: Iterable[NewWorkload]) -> int:
+    """How many workloads are stored for these: elements of arrays one by one."""
+    return sum([parse_array(one.specification.array).size if one.specification.array else 1 for one in submissions])
 
 
 class SubmissionBatcher:
@@ -101,9 +116,33 @@ class SubmissionBatcher:
         """
         submissions = self._judge(requests, path)
         stored: asyncio.Future[list[SubmissionResult]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(submissions, stored))
+        self._waiting.append(_Waiting(submissions, path, stored, workloads_in(submissions)))
         self._arrived.set()
         return await stored
+
+    async def check(
+        self, requests: Sequence[global_scheduler_pb2.SubmitWorkloadRequest], path: Callable[[int], str]
+    ) -> list[global_scheduler_pb2.SubmitWorkloadResponse]:
+        """A dry run: raises what `submit` would, and stores nothing. Says which regions could host each workload."""
+        submissions = self._judge(requests, path)
+        try:
+            results = await rehearse(
+                self._database, lambda connection: workload_store.insert_submissions(connection, submissions)
+            )
+        except _REFUSED as error:
+            raise _refusal(error, submissions, path) from error
+        regions = self._surroundings().fleet.regions
+        return [
+            global_scheduler_pb2.SubmitWorkloadResponse(
+                workload=result.workload if result.existed else "",
+                existed=result.existed,
+                hosts=[
+                    global_scheduler_pb2.HostingRegion(region=region, clusters=clusters)
+                    for region, clusters in await asyncio.to_thread(hosts, regions, submission.specification)
+                ],
+            )
+            for submission, result in zip(submissions, results, strict=True)
+        ]
 
     async def run(self) -> None:
         """Stores whatever waits, in one transaction after the other, a few of them side by side."""
@@ -129,7 +168,7 @@ class SubmissionBatcher:
         # With nothing under way a lone call is stored at once; later ones collect meanwhile and share a transaction.
         if self._under_way == 0:
             return bool(self._waiting)
-        return sum(len(call.submissions) for call in self._waiting) >= _WORTH_ANOTHER_TRANSACTION
+        return sum(call.workloads for call in self._waiting) >= _WORTH_ANOTHER_TRANSACTION
 
     def refuse_waiting(self, error: Exception) -> None:
         """Fails the calls that wait: they are not stored any more."""
@@ -172,7 +211,15 @@ class SubmissionBatcher:
                 )
         if problems:
             raise InvalidArgument(problems)
-        return submissions
+        workloads = workloads_in(submissions)
+        if workloads > GREATEST_ELEMENTS:
+            described = (
+                f"are {workloads:,} workloads, with all elements of arrays; at most {GREATEST_ELEMENTS:,} are possible"
+            )
+            raise InvalidArgument.of("requests", described + " at a time: submit the arrays one by one")
+        return (
+            _among_each_other(submissions, path) if any(one.specification.after for one in submissions) else submissions
+        )
 
     # ------------------------------------------------------------ storing
 
@@ -189,11 +236,11 @@ class SubmissionBatcher:
     def _take_calls(self) -> list[_Waiting]:
         calls: list[_Waiting] = []
         workloads = 0
-        while self._waiting and (not calls or workloads + len(self._waiting[0].submissions) <= _WORKLOADS_AT_ONCE):
+        while self._waiting and (not calls or workloads + self._waiting[0].workloads <= _WORKLOADS_AT_ONCE):
             call = self._waiting.popleft()
             if not call.stored.done():  # else its client has gone
                 calls.append(call)
-                workloads += len(call.submissions)
+                workloads += call.workloads
         return calls
 
     async def _try_to_store(self, calls: Sequence[_Waiting]) -> bool:
@@ -205,15 +252,10 @@ class SubmissionBatcher:
                     call.stored.set_result(results)
             return True
         match outcome:
-            case IdempotencyConflict() | UnknownTenants() | NoQuotaAtPriority() if len(calls) > 1:
-                return False
-            case IdempotencyConflict():
-                _fail(calls, AlreadyExists("workload", outcome.workload, str(outcome)))
-            case UnknownTenants():
-                _fail(calls, InvalidArgument.of("specification.tenant", f"{outcome}: it has just been removed"))
-            case NoQuotaAtPriority():
-                described = f"{outcome}: it has just been removed"
-                _fail(calls, InvalidArgument.of("specification.priority", described))
+            case Exception() if isinstance(outcome, _REFUSED):
+                if len(calls) > 1:
+                    return False
+                _fail(calls, _refusal(outcome, calls[0].submissions, calls[0].path))
             case Exception():
                 _fail(calls, outcome)
             case _:
@@ -233,6 +275,53 @@ class SubmissionBatcher:
             split.append(results[start : start + len(call.submissions)])
             start += len(call.submissions)
         return split
+
+
+_Refused: TypeAlias = IdempotencyConflict | UnknownTenants | UnknownPackages | NoQuotaAtPriority | DependencyRefused
+_REFUSED = (IdempotencyConflict, UnknownTenants, UnknownPackages, NoQuotaAtPriority, DependencyRefused)
+"""One of the submissions cannot be accepted."""
+
+
+def _refusal(error: _Refused, submissions: Sequence[NewWorkload], path: Callable[[int], str]) -> CallRefused:
+    """What the one who submits is told."""
+    match error:
+        case DependencyRefused():
+            index = next(number for number, one in enumerate(submissions) if one.workload == error.workload)
+            field = f"{path(index)}specification.after[{error.position}]"
+            if error.never:
+                return PreconditionFailed("DEPENDENCY_CAN_NEVER_BE", field, f"{field}: {error.sentence}")
+            return InvalidArgument.of(field, error.sentence)
+        case IdempotencyConflict():
+            return AlreadyExists("workload", error.workload, str(error))
+        case UnknownTenants():
+            return InvalidArgument.of("specification.tenant", f"{error}: it has just been removed")
+        case UnknownPackages():
+            sentence = f"specification.package: {error}; upload its folder again (UploadPackage)"
+            return PreconditionFailed("PACKAGE_NOT_STORED", "specification.package", sentence)
+        case NoQuotaAtPriority():
+            return InvalidArgument.of("specification.priority", f"{error}: it has just been removed")
+
+
+def _among_each_other(submissions: Sequence[NewWorkload], path: Callable[[int], str]) -> list[NewWorkload]:
+    """Those that wait for others of their call wait for their ids. Raises InvalidArgument."""
+    graph = read_graph([(one.workload, one.specification) for one in submissions])
+    if graph.problems:
+        raise InvalidArgument(
+            [
+                FieldProblem(f"{path(number)}specification.{problem.field}", problem.description)
+                for number, problem in graph.problems
+            ]
+        )
+    return [
+        one
+        if after == one.specification.after
+        else replace(
+            one,
+            specification=replace(one.specification, after=after),
+            serialized=with_dependencies(one.serialized, after),
+        )
+        for one, after in zip(submissions, graph.after, strict=True)
+    ]
 
 
 def _fail(calls: Iterable[_Waiting], error: Exception) -> None:

@@ -110,6 +110,10 @@ class SurroundingsKeeper:
                     partial(_load_changes, known=present.revisions, catalog=present.catalog), snapshot=True
                 )
                 self._present = await asyncio.to_thread(present.with_changes, changes)
+                if changes.fleet is not None:
+                    former = [present.fleet]
+                    del present
+                    await asyncio.to_thread(_let_go, former)
             self._log_present()
 
     async def run(self, changed: Callable[[], None]) -> None:
@@ -133,6 +137,14 @@ class SurroundingsKeeper:
             regions=len(present.regions),
             tables=len(present.catalog),
         )
+
+
+def _let_go(former: list[Fleet]) -> None:
+    """Frees a fleet that nothing else holds, rack by rack: a million machines at once would take 0.1 s in which no thread goes on."""
+    racks = [rack for region in former[0].regions for cluster in region.clusters for rack in cluster.racks]
+    former.clear()
+    while racks:
+        racks.pop()
 
 
 async def _load(connection: AnyConnection) -> tuple[Fleet, tuple[Tenant, ...], Catalog, Revisions]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import structlog
@@ -15,19 +16,32 @@ from services.data_placement.server import DataPlacementServicer
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import GLOBAL_LEASE, Lease
+from services.global_scheduler.array_turns import ArrayTurns
+from services.global_scheduler.dependency_watch import DependencyWatch
+from services.global_scheduler.fleet_uploads import FleetUploads
 from services.global_scheduler.level_timer import LevelTimer
+from services.global_scheduler.package_uploads import PackagesServicer, PackageUploads
 from services.global_scheduler.packlimit_learning import PacklimitLearning
 from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.scan_loop import ScanLoop
-from services.global_scheduler.server import GlobalSchedulerServicer
+from services.global_scheduler.server import PATIENCE_REAL_S, GlobalSchedulerServicer
 from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
+from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import Unavailable
+from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
-from topmast.v1 import data_placement_pb2, data_placement_pb2_grpc, global_scheduler_pb2, global_scheduler_pb2_grpc
+from topmast.v1 import (
+    data_placement_pb2,
+    data_placement_pb2_grpc,
+    global_scheduler_pb2,
+    global_scheduler_pb2_grpc,
+    package_pb2,
+    package_pb2_grpc,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -35,41 +49,53 @@ _log = structlog.get_logger(__name__)
 class GlobalSchedulerTier:
     """The global scheduler: `run` until cancelled."""
 
-    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
+    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration, *, home: Path) -> None:
         self._database = database
         self._configuration = configuration
         self._lease: Lease | None = None
         self._changed = asyncio.Event()
         self._surroundings = SurroundingsKeeper(database)
         self._batcher = SubmissionBatcher(database, clock, self._surroundings.present)
+        self._uploads = FleetUploads(database, clock, self._surroundings.refresh)
+        storage = configuration.storage
+        self._packages = PackageUploads(database, storage, storage.packages_url(home))
         self._watchers = WorkloadWatchers(database)
         self._scan_loop = ScanLoop(database, clock, configuration)
+        self._dependency_watch = DependencyWatch(database, clock)
+        self._array_turns = ArrayTurns(database, clock)
         self._level_timer = LevelTimer(database, clock, configuration)
         self._packlimit_learning = PacklimitLearning(database, clock, configuration)
         self._retention_loop = RetentionLoop(database, clock, configuration.retention)
+        self._notifier = Notifier(database, configuration.notifications, home)
         self._migrations = migration_loop_for(configuration.data, database, clock, self._surroundings)
         servicer = GlobalSchedulerServicer(
             database,
             clock,
             self._batcher,
             self._surroundings,
-            QueueLook(self._scan_loop.explain, configuration.placement, configuration.tuning),
+            self._uploads,
+            QueueLook(self._scan_loop.explain, configuration.placement, configuration.tuning, configuration.elastic),
             self._watchers,
+            configuration.scan.credit(),
+            UserRequests(database, clock, self._batcher, self._surroundings.present, PATIENCE_REAL_S),
             require_ready=self._require_ready,
         )
         self._planner = Planner(database, clock, configuration.data, configuration.lease.duration_real_s)
         data_placement = DataPlacementServicer(
             database, clock, configuration.data, self._planner, require_ready=self._require_ready
         )
+        packages = PackagesServicer(self._packages, require_ready=self._require_ready)
 
         def register(server: grpc.aio.Server) -> None:
             global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server)
             data_placement_pb2_grpc.add_DataPlacementServicer_to_server(data_placement, server)
+            package_pb2_grpc.add_PackagesServicer_to_server(packages, server)
 
         self._server = TierServer(
             [
                 global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"],
                 data_placement_pb2.DESCRIPTOR.services_by_name["DataPlacement"],
+                package_pb2.DESCRIPTOR.services_by_name["Packages"],
             ],
             register,
         )
@@ -104,6 +130,7 @@ class GlobalSchedulerTier:
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
+        self._packages.close()
 
     async def _work(self, lease: Lease, keeper: LeaseKeeper, address: str) -> None:
         """Everything that a global scheduler does, until the lease is lost. What breaks one part breaks the tier."""
@@ -114,9 +141,14 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._watchers.run()),
             asyncio.ensure_future(self._scan_loop.run(lease)),
             asyncio.ensure_future(self._level_timer.run(lease)),
+            asyncio.ensure_future(self._dependency_watch.run(lease)),
+            asyncio.ensure_future(self._array_turns.run()),
             asyncio.ensure_future(self._packlimit_learning.run()),
             asyncio.ensure_future(self._planner.run(address)),
             asyncio.ensure_future(self._retention_loop.run()),
+            asyncio.ensure_future(self._uploads.run()),
+            asyncio.ensure_future(self._packages.run()),
+            asyncio.ensure_future(self._notifier.run(lease, address)),
         ]
         if self._migrations is not None:
             tasks.append(asyncio.ensure_future(self._migrations.run(lease, keeper.certain_until_real_s)))

@@ -29,7 +29,7 @@ from services.regional_scheduler.absent_clusters import AbsentClusters, machines
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.region_memory import RegionMemory
-from services.regional_scheduler.session_over import SessionOver
+from services.regional_scheduler.session_over import RegionGone, SessionOver
 
 _log = structlog.get_logger(__name__)
 
@@ -148,7 +148,7 @@ async def _load_newer(
     if revisions.fleet != known.fleet or _share_otherwise(tenants, tenants_known):
         fleet, states = await fleet_store.load_fleet(connection, region)
         if not fleet.regions:
-            raise SessionOver(f"the fleet has no region {region} any more")
+            raise RegionGone(f"the fleet has no region {region} any more")
         machines = (fleet.regions[0], states)
         if heeds_fleet:
             whole_fleet, _ = await fleet_store.load_fleet(connection)

@@ -21,6 +21,7 @@ from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.session_over import SessionOver
+from services.regional_scheduler.time_limits import RunningLimits
 
 _LONGEST_PAUSE_REAL_S = 5.0
 """What was not written because the loop was busy for longer is not made up for: the next transaction stays small."""
@@ -38,8 +39,10 @@ class AttemptRecorder:
         reports: ReportTaker,
         sender: OrderSender,
         arrivals: Arrivals,
+        limits: RunningLimits,
         clock: Clock,
     ) -> None:
+        self._limits = limits
         self._arrivals = arrivals
         self._database = database
         self._lease = lease
@@ -91,6 +94,7 @@ class AttemptRecorder:
                 self._due_attempts.give_orders(waiting)
         for start in recorded.started:
             self._memory.inventory.begin_run(start.key, start.started_s)
+            self._limits.watch(live.get(start.key))
             self._memory.inventory.change_carried_out(start.key)
         for checkpoint in checkpoints:
             if self._memory.inventory.holding(checkpoint.key) is not None:

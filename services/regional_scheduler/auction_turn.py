@@ -32,11 +32,17 @@ class AuctionTurn:
 
 
 async def begin_turn(
-    database: Database, memory: RegionMemory, auctioneer: Auctioneer, clock: Clock, start: StartWith | None = None
+    database: Database,
+    memory: RegionMemory,
+    auctioneer: Auctioneer,
+    clock: Clock,
+    start: StartWith | None = None,
+    *,
+    holds_quota: bool = False,
 ) -> AuctionTurn:
     """Dispatches what the region has won, if fleet, tenants and tables are still those of its memory, and looks at the round.
 
-    `start` is as for `dispatch_awards`, and so is what is raised; the caller adds what was dispatched to its attempts.
+    `start` and `holds_quota` are as for `dispatch_awards`, and so is what is raised; the caller adds what was dispatched to its attempts.
     """
     async with database.transaction(pipelined=True) as connection:
         looked = await auctioneer.look(connection)
@@ -61,6 +67,7 @@ async def begin_turn(
                     memory.works,
                     start,
                     memory.asked,
+                    holds_quota=holds_quota,
                 ),
                 auctioneer.lots_to_answer(connection, looked),
             )

@@ -176,8 +176,11 @@ class ClusterLink:
         return await asyncio.to_thread(report_from_proto, self.cluster, self._connection, message)
 
     async def _send_orders(self, stub: cluster_manager_pb2_grpc.ClusterManagerAsyncStub) -> None:
+        following: OutgoingOrder | None = None
         while True:
-            order = await self._outgoing.get()
+            order, following = following or await self._outgoing.get(), None
+            if isinstance(order, ForgetOrders):
+                order, following = self._with_those_behind(order)
             match order:
                 case StartOrders(plans):
                     await stub.ExecutePlan(
@@ -204,6 +207,17 @@ class ClusterLink:
                 case ResizeOrder(request):
                     request.fencing_token = self._fencing_token
                     await self._resize(stub, request)
+
+    def _with_those_behind(self, order: ForgetOrders) -> tuple[ForgetOrders, OutgoingOrder | None]:
+        """One order for all that are to be forgotten now, and what comes behind them: attempts end one by one, and each call takes
+        a round trip, for which all orders behind it would wait."""
+        attempts = list(order.attempts)
+        while not self._outgoing.empty():
+            behind = self._outgoing.get_nowait()
+            if not isinstance(behind, ForgetOrders):
+                return ForgetOrders(tuple(attempts)), behind
+            attempts += behind.attempts
+        return ForgetOrders(tuple(attempts)), None
 
     async def _resize(
         self, stub: cluster_manager_pb2_grpc.ClusterManagerAsyncStub, request: cluster_manager_pb2.ResizeAttemptRequest
@@ -270,6 +284,7 @@ def _status_from_proto(status: cluster_manager_pb2.AttemptStatus) -> AttemptStat
         ),
         lost_tasks=tuple(TaskName(JobName(lost.job), lost.task) for lost in status.lost_tasks),
         rendezvous=tuple(JobRendezvous(JobName(one.job), one.address, one.port) for one in status.rendezvous),
+        exit_code=status.exit_code if status.HasField("exit_code") else None,
     )
 
 

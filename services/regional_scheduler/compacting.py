@@ -1,6 +1,7 @@
 """Makes room for waiting gangs, now and then: small attempts go on on other machines of the region (`regional_scheduler.compaction`).
 
-It looks at what the last auctions refused. While anything of the region migrates it does not look again.
+It looks at what the last auctions refused. While anything of the region migrates it does not look again. Where nothing is to be
+done within the region it looks at others, if the rule allows, as the database has them: what goes on here is this region's to plan.
 """
 
 from __future__ import annotations
@@ -16,19 +17,32 @@ from domain.events import EvictionCause
 from domain.eviction import HOUR_S
 from domain.life_cycle import State
 from domain.workload import Emulated
-from regional_scheduler.compaction import RunningAttempt, WaitingGang, first_of_each_kind, plan_compactions
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.compaction import (
+    Compaction,
+    RunningAttempt,
+    WaitingGang,
+    first_of_each_kind,
+    plan_compactions,
+    plan_intake,
+    sources_of_intakes,
+)
 from regional_scheduler.requested_plans import AttemptToChange
-from services.database import queue_store
+from services.database import idle_store, queue_store, reservation_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.move_facts_store import MoveFacts, load_move_facts
 from services.regional_scheduler.action_requests import ActionRefused
 from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.remaining_times import progress_at
 from services.regional_scheduler.requested_actions import RequestedActions
 
 _LOOK_REAL_S = 5.0
+_LOOK_ELSEWHERE_REAL_S = 15.0
+_MOST_SOURCES = 2
+"""So many other regions are loaded at a look."""
 _MOST_WAITING = 64
 """So many of the head of the queue are looked at, and of those that ask for the same the first."""
 _NO_FACTS = MoveFacts(None, ())
@@ -52,6 +66,7 @@ class Compacting:
         self._clock = clock
         self._rule = rule
         self._look_at_real_s = 0.0
+        self._look_elsewhere_real_s = 0.0
 
     async def look(self, now_real_s: float) -> None:
         """Moves what the rule allows. Raises SessionOver and DatabaseUnavailable."""
@@ -59,24 +74,13 @@ class Compacting:
         if rule is None or now_real_s < self._look_at_real_s:
             return
         self._look_at_real_s = now_real_s + _LOOK_REAL_S
-        idle_gpus = self._memory.inventory.idle_gpus
-        if not idle_gpus or any(_migrates(attempt) for attempt in self._memory.live):
+        if not self._memory.inventory.idle_gpus or self._memory.reserved or any(map(_migrates, self._memory.live)):
             return
         now = self._clock.now()
-        async with self._database.transaction() as connection:
-            gangs = await self._gangs(connection, idle_gpus, now)
-            if not gangs:
-                return
-            region = self._memory.region.region
-            facts = await load_move_facts(connection, region, now - HOUR_S)
-        running = [
-            self._running(attempt, facts.get(attempt.key.workload, _NO_FACTS), now)
-            for attempt in sorted(self._memory.live, key=lambda each: each.key)
-            if attempt.state is State.RUNNING and attempt.change is None and _has_base_tasks_alone(attempt)
-        ]
-        # In a thread: a region of many machines takes a while, and questions wait meanwhile.
-        async with self._memory.steady:
-            found = await asyncio.to_thread(plan_compactions, self._memory.inventory, gangs, running, rule, now)
+        found = await self._within(rule, now)
+        if not found and rule.between_regions and now_real_s >= self._look_elsewhere_real_s:
+            self._look_elsewhere_real_s = now_real_s + _LOOK_ELSEWHERE_REAL_S
+            found = await self._from_elsewhere(rule, now)
         for compaction in found:
             try:
                 await self._actions.compact(compaction)
@@ -85,14 +89,63 @@ class Compacting:
             else:
                 _log.info("room is made", workload=compaction.plan.workload, reason=compaction.sentence)
 
-    async def _gangs(self, connection: AnyConnection, idle_gpus: int, now: float) -> list[WaitingGang]:
-        waiting = await queue_store.load_waiting(connection, idle_gpus, now, _MOST_WAITING)
+    async def _within(self, rule: CompactionRule, now: float) -> list[Compaction]:
+        """For gangs that find idle GPUs here, but no machines."""
+        inventory, region = self._memory.inventory, self._memory.region.region
+        async with self._database.transaction() as connection:
+            gangs = await self._gangs(connection, inventory.idle_gpus, self._memory.bidder, now)
+            if not gangs:
+                return []
+            facts = await load_move_facts(connection, region, now - HOUR_S)
+        running = [
+            self._running(attempt, facts.get(attempt.key.workload, _NO_FACTS), now)
+            for attempt in sorted(self._memory.live, key=lambda each: each.key)
+            if _may_change(attempt)
+        ]
+        # In a thread: a region of many machines takes a while, and questions wait meanwhile.
+        async with self._memory.steady:
+            return await asyncio.to_thread(plan_compactions, inventory, gangs, running, rule, now)
+
+    async def _from_elsewhere(self, rule: CompactionRule, now: float) -> list[Compaction]:
+        """For a gang that lacks GPUs in another region, and no more than are idle here."""
+        own = self._memory.region.region
+        async with self._database.transaction() as connection:
+            idle = await idle_store.idle_gpus(connection)
+            waiting = await self._gangs(connection, sum(idle.values()), None, now)
+            sources = sources_of_intakes([gang.gpus for gang in waiting], idle, own)
+        for region in sources[:_MOST_SOURCES]:
+            async with self._database.transaction() as connection:
+                source = await load_memory(connection, region, now=now)
+                if source is None or source.reserved or await reservation_store.of_departing(connection, region):
+                    continue
+                facts = await load_move_facts(connection, region, now - HOUR_S)
+            gangs = [gang for gang in waiting if source.bidder.abandons(gang.workload.specification) is None]
+            running = [
+                self._running(attempt, facts.get(attempt.key.workload, _NO_FACTS), now)
+                for attempt in sorted(source.live, key=lambda each: each.key)
+                if _may_change(attempt) and self._memory.bidder.abandons(attempt.specification) is None
+            ]
+            if any(map(_migrates, source.live)):
+                continue
+            async with self._memory.steady:
+                found = await asyncio.to_thread(
+                    plan_intake, self._memory.inventory, source.inventory, gangs, running, rule, now
+                )
+            if found is not None:
+                return [found]
+        return []
+
+    async def _gangs(
+        self, connection: AnyConnection, most_gpus: int, bidder: RegionBidder | None, now: float
+    ) -> list[WaitingGang]:
+        """The first of each kind that waits; with a bidder, of those for which its region may plan."""
+        waiting = await queue_store.load_waiting(connection, most_gpus, now, _MOST_WAITING)
         names = [entry.workload for entry in waiting]
         workloads = await self._memory.specifications.workloads(connection, names)
         return first_of_each_kind(
             WaitingGang(workloads[entry.workload], entry.within_quota, now - entry.queued_since_s)
             for entry in waiting
-            if self._memory.bidder.abandons(workloads[entry.workload].specification) is None
+            if bidder is None or bidder.abandons(workloads[entry.workload].specification) is None
         )
 
     def _running(self, attempt: LiveAttempt, facts: MoveFacts, now: float) -> RunningAttempt:
@@ -119,6 +172,11 @@ def _age_of_emulated(attempt: LiveAttempt, now: float) -> float | None:
     work = emulated_work(jobs, attempt.run.facts.progress_at_start, now, rate)._replace(progress=reached)
     saved = work.checkpoint_at(now)
     return (reached - saved) / rate if saved > 0 and rate > 0 else None
+
+
+def _may_change(attempt: LiveAttempt) -> bool:
+    """It runs as it was asked for, and no change of it is under way."""
+    return attempt.state is State.RUNNING and attempt.change is None and _has_base_tasks_alone(attempt)
 
 
 def _migrates(attempt: LiveAttempt) -> bool:

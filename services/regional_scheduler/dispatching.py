@@ -22,8 +22,8 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, StartWith
 from regional_scheduler.needless_victims import needless_eviction
 from regional_scheduler.rounds import Lot
-from services.database import attempt_store, auction_store, event_store, quota_store
-from services.database.auction_store import Award
+from services.database import attempt_store, award_store, event_store, quota_store
+from services.database.award_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.eviction_guard import preemptions
@@ -55,6 +55,13 @@ class VictimsChanged(Exception):
     """
 
 
+class QuotaChanged(Exception):
+    """Less is left of a quota than was seen when plans were made: another region has dispatched within it meanwhile.
+
+    Nothing was dispatched. The inventory is as it was; the transaction is to be rolled back.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Dispatched:
     """What was written: new attempts, and what else their plans want done."""
@@ -77,45 +84,42 @@ async def dispatch_awards(
     works: TunedWorks | None = None,
     start: StartWith | None = None,
     asked: AskedFor = as_submitted,
+    *,
+    holds_quota: bool = False,
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order: these awards, which this transaction has locked.
 
     `works` says how fast they work; None: whatever they hold. `start` is as in `confirm_wins`; `asked` says with what workloads
     ask for a place: they are charged what they said.
+    Quotas are charged last, for regions wait for each other's: plans are made for what fits by the amounts of now. `holds_quota`: it
+    is locked before, so that it does fit.
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew. Raises
-    SessionOver when the database shows that it must in any case, and VictimsChanged.
+    SessionOver when the database shows that it must in any case, VictimsChanged, and QuotaChanged (not if it `holds_quota`).
     """
-    workloads = await specifications.workloads(connection, [award.position.workload for award in awards])
+    # By what they ask for at this moment: it may have been changed since they were won.
+    revisions = {award.position.workload: award.revision for award in awards if award.revision is not None}
+    workloads = await specifications.workloads(connection, [award.position.workload for award in awards], revisions)
     charges = _charges(awards, workloads, tenants)
     now = clock.now()
     affordable, preempted_s = await together(
         connection,
-        _charge(connection, awards, charges, tenants),
+        _affordable(connection, awards, charges, tenants, holds_quota=holds_quota),
         preemptions(connection, bidder.rule, [award.position.workload for award in awards], now),
     )
     lots = _lots([award for award in awards if award.position.workload in affordable], workloads, asked, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
-    unplaced = [confirmation.lot for confirmation in confirmations if not isinstance(confirmation, Dispatch)]
-    await quota_store.release(
-        connection,
-        [
-            (lot.workload.specification.tenant, charges[lot.workload.workload])
-            for lot in unplaced
-            if lot.position.within_quota
-        ],
-    )
     by_name = {award.position.workload: award for award in awards}
     new = tuple(_live_attempt(dispatch, workloads, charges, by_name, now, works) for dispatch in dispatches)
     dispatched = Dispatched(new, _planned_writes(region, dispatches, live, now), len(awards) - len(dispatches))
     try:
-        await _store(connection, region, dispatched, bidder.rule, now)
-    except VictimsChanged as changed:
+        await _store_and_charge(connection, region, dispatched, bidder.rule, now, tenants)
+    except (VictimsChanged, QuotaChanged) as changed:
         if not bidder.withdraw(confirmations):
             raise SessionOver(str(changed)) from changed
         raise
-    await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
+    await award_store.delete_awards(connection, region, [award.position.workload for award in awards])
     evicting = _evicting_by(region, dispatched, live, now)
     downgrading = cell_events(region, dispatched.writes.cells, live, now)
     dispatching = [*_dispatched_events(region, dispatches, now), *_broken_events(region, dispatches, now)]
@@ -174,26 +178,54 @@ def _charges(
     }
 
 
-async def _charge(
+async def _affordable(
     connection: AnyConnection,
     awards: Sequence[Award],
     charges: Mapping[WorkloadId, Mapping[str, int]],
     tenants: Mapping[TenantId, Tenant],
+    *,
+    holds_quota: bool,
 ) -> set[WorkloadId]:
-    """Charges within-quota awards to their tenants; returns those that may be dispatched.
+    """Those that may be dispatched, as far as quotas go.
 
     The scan pass saw to it that they fit; between it and now another region may have dispatched the workload for which
-    the next pass gave this one's place away. So the quota is looked at once more, under lock (I4).
+    the next pass gave this one's place away. So the quota is looked at once more.
     """
     within = [award for award in awards if award.position.within_quota]
-    fits = await quota_store.charge(
-        connection,
-        [(award.tenant, charges[award.position.workload]) for award in within],
-        {tenant: quota_limits(tenants[tenant]) for tenant in sorted({award.tenant for award in within})},
-    )
+    wanted = [(award.tenant, charges[award.position.workload]) for award in within]
+    if holds_quota:
+        await quota_store.lock(connection, quota_store.buckets_of(wanted))
+    fits = await quota_store.would_fit(connection, wanted, _limits(tenants, [tenant for tenant, _ in wanted]))
     affordable = {award.position.workload for award in awards if not award.position.within_quota}
     affordable.update(award.position.workload for award, fit in zip(within, fits, strict=True) if fit)
     return affordable
+
+
+async def _store_and_charge(
+    connection: AnyConnection,
+    region: RegionId,
+    dispatched: Dispatched,
+    rule: EvictionRule,
+    now: float,
+    tenants: Mapping[TenantId, Tenant],
+) -> None:
+    """Writes what is dispatched, and charges it to its tenants under lock, as far as it is within quota (I4).
+
+    Raises VictimsChanged, and QuotaChanged when it does not fit any more.
+    """
+    wanted = [(attempt.tenant, attempt.charges) for attempt in dispatched.attempts if attempt.within_quota]
+    # Under way together: the lock is held for one round trip.
+    locked = await quota_store.send_lock(connection, quota_store.buckets_of(wanted))
+    await _store(connection, region, dispatched, rule, now)
+    limits = _limits(tenants, [tenant for tenant, _ in wanted])
+    fits = await quota_store.charge_locked(connection, locked, wanted, limits)
+    refused = sorted({tenant for (tenant, _), fit in zip(wanted, fits, strict=True) if not fit})
+    if refused:
+        raise QuotaChanged(f"less is left of the quota of {refused[0]} than when plans were made")
+
+
+def _limits(tenants: Mapping[TenantId, Tenant], names: Sequence[TenantId]) -> dict[TenantId, Mapping[str, int]]:
+    return {tenant: quota_limits(tenants[tenant]) for tenant in sorted(set(names))}
 
 
 def _planned_writes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster_manager.attempt_run.events import Eviction
+from cluster_manager.attempt_run.run import lost_with_machine
 from domain.cells import cells_after
 from domain.clock import Clock
 from domain.events import EvictionCause
@@ -13,6 +14,7 @@ from domain.placement import AttemptKey
 from services.database import attempt_store
 from services.database.connection import AnyConnection
 from services.regional_scheduler.due_attempts import DueAttempts
+from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.plan_writing import PlannedWrites
 from services.regional_scheduler.recording import begin_evictions
 from services.regional_scheduler.region_memory import RegionMemory
@@ -47,6 +49,19 @@ class EvictionWriter:
             raise SessionOver(f"{unexpected[0]} was leaving or had ended in the database already")
         return [attempt.key for attempt, _ in leaving]
 
+    async def write_each(
+        self, connection: AnyConnection, stops: Iterable[tuple[AttemptKey, Eviction]]
+    ) -> dict[AttemptKey, Eviction]:
+        """The same of attempts that leave for different reasons: those of one reason at once. Returns those that were written."""
+        by_reason: dict[Eviction, list[AttemptKey]] = {}
+        for key, eviction in stops:
+            by_reason.setdefault(eviction, []).append(key)
+        return {
+            key: eviction
+            for eviction, keys in by_reason.items()
+            for key in await self.write(connection, keys, eviction)
+        }
+
     async def write_lost(self, connection: AnyConnection, keys: Iterable[AttemptKey]) -> list[AttemptKey]:
         """Writes that those of these attempts that are leaving lose a machine, and with it what they were saving."""
         leaving = [
@@ -54,7 +69,9 @@ class EvictionWriter:
             for key in keys
             if (attempt := self._memory.live.get(key)) is not None and attempt.state is State.PREEMPTING
         ]
-        await attempt_store.change_cause(connection, leaving, LOST)
+        await change_to_lost(
+            connection, [attempt for key in leaving if (attempt := self._memory.live.get(key)) is not None]
+        )
         return leaving
 
     def begin_lost(self, keys: Iterable[AttemptKey]) -> None:
@@ -88,3 +105,10 @@ class EvictionWriter:
         attempt = self._memory.live.get(key)
         if attempt is not None:
             self._due_attempts.look_at(attempt)
+
+
+async def change_to_lost(connection: AnyConnection, leaving: Iterable[LiveAttempt]) -> None:
+    """Writes why these attempts leave from now on, which were leaving already and of which a machine is lost."""
+    await attempt_store.change_causes(
+        connection, [(attempt.key, lost_with_machine(attempt.eviction)) for attempt in leaving]
+    )

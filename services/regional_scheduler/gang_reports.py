@@ -92,4 +92,5 @@ def end_of(attempt: LiveAttempt, now: float) -> Completed | Gone | None:
     reason = "; ".join(report.reason for report in reports if report.reason)
     if all(report.phase is AttemptPhase.COMPLETED for report in reports):
         return Completed(ended_s, reason=reason)
-    return Gone(ended_s, reason=reason)
+    exit_codes = [report.exit_code for report in reports if report.exit_code is not None]
+    return Gone(ended_s, reason=reason, exit_codes=tuple(exit_codes))

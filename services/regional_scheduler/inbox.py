@@ -16,13 +16,17 @@ from services.regional_scheduler.session_over import SessionOver
 
 @dataclass(slots=True)
 class MachineRequest:
-    """This is to happen to a machine; `evicted` is answered with the attempts that have to leave for it."""
+    """This is to happen to machines; `evicted` is answered with the attempts that have to leave for it now."""
 
-    machine: MachineId
+    machines: tuple[MachineId, ...]
     happening: MachineHappening
     reason: str
     keep_running: bool
     evicted: asyncio.Future[list[AttemptKey]]
+    deadline_s: float | None = None
+    """When what still runs there has to leave, where it is kept running now; None: never."""
+    refuse: bool = True
+    """Whether it is refused as a whole when it cannot happen to one of them; else that one is passed over."""
 
 
 class Inbox:

@@ -154,7 +154,7 @@ class LiveLoans:
         if not (overdue or unasked):
             return
         async with fenced_transaction(self._database, self._lease) as connection:
-            await attempt_store.change_cause(connection, overdue, _OVERDUE)
+            await attempt_store.change_causes(connection, [(key, _OVERDUE) for key in overdue])
             # One that was only to scale in, and has not: it leaves as a whole.
             written = await self._eviction_writer.write(connection, unasked, _OVERDUE)
         for key in overdue:

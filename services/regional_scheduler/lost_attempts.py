@@ -14,7 +14,7 @@ from domain.life_cycle import State
 from services.database import attempt_store, placement_change_store
 from services.database.connection import AnyConnection
 from services.execution.executor import AttemptPhase, AttemptStatus
-from services.regional_scheduler.eviction_writer import LOST
+from services.regional_scheduler.eviction_writer import LOST, change_to_lost
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import live_attempt_of
 from services.regional_scheduler.recording import begin_evictions, record_reports
@@ -54,8 +54,7 @@ async def end_in_database(
         if not attempt.clusters_among(clusters):
             continue
         there.append(attempt)
-    leaving = [attempt.key for attempt in there if attempt.state is State.PREEMPTING]
-    await attempt_store.change_cause(connection, leaving, LOST)
+    await change_to_lost(connection, [attempt for attempt in there if attempt.state is State.PREEMPTING])
     news = [(attempt, LOST) for attempt in there if attempt.state is not State.PREEMPTING]
     await begin_evictions(connection, region, news, now)
     for attempt in there:

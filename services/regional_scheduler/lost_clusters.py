@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 
+from cluster_manager.attempt_run.run import lost_with_machine
 from domain.clock import Clock
-from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId
 from domain.life_cycle import State
 from services.configuration import LeaseConfiguration
@@ -184,7 +184,7 @@ class LostClusters:
 
 
 def _leaves_for_it(attempt: LiveAttempt) -> bool:
-    return attempt.eviction is not None and attempt.eviction.cause is EvictionCause.MACHINE_LOST
+    return attempt.eviction is not None and attempt.eviction == lost_with_machine(attempt.eviction)
 
 
 def _has_ended(attempt: LiveAttempt, cluster: ClusterId) -> bool:

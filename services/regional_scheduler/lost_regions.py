@@ -16,7 +16,7 @@ from domain.clock import Clock
 from domain.identifiers import ClusterId, RegionId, WorkloadId
 from domain.reservation import ReservationEnd
 from services.configuration import LeaseConfiguration
-from services.database import auction_store, fleet_store, lease_store, lost_cluster_store
+from services.database import award_store, fleet_store, lease_store, lost_cluster_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
@@ -98,6 +98,6 @@ async def declare_region_lost(connection: AnyConnection, region: RegionId, why: 
     losses = await declare_clusters_lost(
         connection, region, await fleet_store.clusters_of(connection, region), why, now
     )
-    await auction_store.give_back_awards_of(connection, region)
+    await award_store.give_back_awards_of(connection, region)
     await end_all_reservations(connection, region, ReservationEnd.MACHINE_LOST, now)
     return losses

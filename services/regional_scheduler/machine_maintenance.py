@@ -23,7 +23,7 @@ from domain.placement import AttemptKey
 from domain.placement_changes import PlacementChange, flexible_among, name_of
 from domain.plan import ScaleIn
 from regional_scheduler.plan_application import apply_actions
-from services.database import fleet_store, machine_move_store
+from services.database import drain_store, fleet_store, machine_move_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
@@ -46,6 +46,15 @@ _MOST_AT_ONCE = 512
 """So many machines are recorded in one transaction: the loop never stands still for long."""
 
 _HAPPENED = MappingProxyType({MachineHappening.FAILED: "is lost", MachineHappening.DRAINED: "is drained"})
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What an operator says who drains machines."""
+
+    reason: str
+    deadline_s: float | None
+    """When what is on them has to leave; None: it may end by itself."""
 
 
 class MachineStateRefused(Exception):
@@ -98,6 +107,8 @@ class MachineMaintenance:
         self._lost_tasks = lost_tasks
         self._absent = absent
         self._clock = clock
+        self.drains_changed = 0
+        """How often operators have drained or undrained machines in this session."""
 
     async def take_reports(self, reports: Iterable[MachineReport]) -> None:
         """What cluster managers see. A machine that is being drained stays so while it is seen to be up.
@@ -139,13 +150,9 @@ class MachineMaintenance:
     async def answer(self, requests: Iterable[MachineRequest]) -> None:
         """Answers operators' requests. What breaks the session is also the answer to those that wait."""
         for request in requests:
+            self.drains_changed += 1
             try:
-                await self._end_move(request.machine)
-                evicted = await self._change(
-                    {request.machine: request.reason},
-                    request.happening,
-                    keep_running=request.keep_running,
-                )
+                evicted = await self._answer(request)
             except MachineStateRefused as refused:
                 _fail(request, refused)
             except Exception as error:
@@ -155,22 +162,40 @@ class MachineMaintenance:
                 if not request.evicted.done():
                     request.evicted.set_result(evicted)
 
-    async def _end_move(self, machine: MachineId) -> None:
-        """An operator has the last word: the machine stays in its cluster, and is drained, or takes work, as is asked."""
-        async with fenced_transaction(self._database, self._lease) as connection:
-            await machine_move_store.remove_moves(connection, [machine])
+    async def _answer(self, request: MachineRequest) -> list[AttemptKey]:
+        """An operator has the last word: the machines stay in their cluster, and are drained, or take work, as is asked."""
+        evicted: list[AttemptKey] = []
+        for first in range(0, len(request.machines), _MOST_AT_ONCE):
+            machines = request.machines[first : first + _MOST_AT_ONCE]
+            async with fenced_transaction(self._database, self._lease) as connection:
+                await machine_move_store.remove_moves(connection, machines)
+            evicted += await self._change(
+                dict.fromkeys(machines, request.reason),
+                request.happening,
+                keep_running=request.keep_running,
+                refuse=request.refuse,
+                drain=Drain(request.reason, request.deadline_s if request.keep_running else self._clock.now()),
+            )
+        return evicted
 
     async def empty(self, reasons: Mapping[MachineId, str]) -> list[AttemptKey]:
         """What is still on these machines, which are drained, has to leave; returns that."""
         return await self._change(reasons, MachineHappening.DRAINED, keep_running=False, refuse=False)
 
     async def _change(
-        self, reasons: Mapping[MachineId, str], happening: MachineHappening, *, keep_running: bool, refuse: bool = True
+        self,
+        reasons: Mapping[MachineId, str],
+        happening: MachineHappening,
+        *,
+        keep_running: bool,
+        refuse: bool = True,
+        drain: Drain | None = None,
     ) -> list[AttemptKey]:
         """Records the states and what has to leave, in one transaction; returns what does. `reasons` by machine.
 
         A machine to which that has happened already stays as it is, and what still runs there has to leave all the same.
         One to which it cannot happen is passed over, or (`refuse`) MachineStateRefused is raised and nothing changed.
+        `drain`: an operator wants it, until an operator undoes it.
         """
         cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
         leaving: list[AttemptKey] = []
@@ -178,7 +203,10 @@ class MachineMaintenance:
         lost: list[AttemptKey] = []
         without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
-            states = await self._record(connection, reasons, happening, refuse=refuse)
+            deadline_s = drain.deadline_s if drain is not None and keep_running else None
+            states = await self._record(connection, reasons, happening, deadline_s, refuse=refuse)
+            if drain is not None:
+                await self._store_drain(connection, list(states), happening, drain)
             if happening in (MachineHappening.DRAINED, MachineHappening.FAILED):
                 without_place = await self._arrivals.give_up(connection, states)
             if not keep_running:
@@ -199,6 +227,14 @@ class MachineMaintenance:
             self._arrivals.withdraw(workload)
         self._eviction_writer.begin(leaving, Eviction(cause))
         return leaving
+
+    async def _store_drain(
+        self, connection: AnyConnection, machines: Sequence[MachineId], happening: MachineHappening, drain: Drain
+    ) -> None:
+        if happening is MachineHappening.DRAINED:
+            await drain_store.store(connection, machines, drain.reason, self._clock.now(), drain.deadline_s)
+        elif happening is MachineHappening.UNDRAINED:
+            await drain_store.remove(connection, machines)
 
     def _staying(
         self, there: Iterable[AttemptKey], machines: Collection[MachineId], happening: MachineHappening
@@ -316,14 +352,20 @@ class MachineMaintenance:
         await self._undone_changes.write(connection, attempt, back)
 
     async def _record(
-        self, connection: AnyConnection, reasons: Mapping[MachineId, str], happening: MachineHappening, *, refuse: bool
+        self,
+        connection: AnyConnection,
+        reasons: Mapping[MachineId, str],
+        happening: MachineHappening,
+        deadline_s: float | None,
+        *,
+        refuse: bool,
     ) -> dict[MachineId, MachineState | None]:
         """The machines to which it happens, or has happened already: these with None, the others with their new states.
 
         Raises MachineStateRefused (`refuse`) for the first to which it cannot happen; else that one is passed over.
         """
         region, now = self._memory.region.region, self._clock.now()
-        changed = await record_machine_happenings(connection, region, reasons, happening, now)
+        changed = await record_machine_happenings(connection, region, reasons, happening, now, deadline_s)
         others = [machine for machine in reasons if machine not in changed]
         present = await fleet_store.states_of(connection, others) if others else {}
         states: dict[MachineId, MachineState | None] = dict(changed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import select
 
-from domain.events import Event
+from domain.events import Event, JsonValue
 from domain.fleet import MachineState
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, machine_rows
@@ -45,10 +45,11 @@ async def record_machine_happenings(
     reasons: Mapping[MachineId, str],
     happening: MachineHappening,
     now: float,
+    deadline_s: float | None = None,
 ) -> dict[MachineId, MachineState]:
     """The same for several machines, by one statement: those that are in another state now, in the order of `reasons`.
 
-    Their events are in that order too.
+    Their events are in that order too, and say the deadline, if there is one.
     """
     rows = machine_rows(happening)
     cursor = await connection.execute(
@@ -67,7 +68,7 @@ async def record_machine_happenings(
                 MACHINE_EVENTS[happening],
                 region=region,
                 cluster=changed[machine][0],
-                details={"machine": machine, "reason": reason},
+                details=_details(machine, reason, changed[machine][1], happening, deadline_s),
             )
             for machine, reason in reasons.items()
             if machine in changed
@@ -76,3 +77,14 @@ async def record_machine_happenings(
             await event_store.append(connection, events[first : first + _EVENTS_AT_ONCE])
     wake_after_commit(connection, SCAN_CHANNEL)
     return {machine: changed[machine][1] for machine in reasons if machine in changed}
+
+
+def _details(
+    machine: MachineId, reason: str, state: MachineState, happening: MachineHappening, deadline_s: float | None
+) -> dict[str, JsonValue]:
+    details: dict[str, JsonValue] = {"machine": machine, "reason": reason}
+    if deadline_s is not None:
+        details["deadline_s"] = deadline_s
+    if happening is MachineHappening.UNDRAINED and state.is_down:
+        details["still_down"] = True
+    return details

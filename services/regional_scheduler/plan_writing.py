@@ -137,10 +137,10 @@ class PlanWriting:
         self._change(action)
 
     def migrate(self, action: Migrate) -> None:
-        place = ReservedPlace(action.attempt.successor, self._region, self._now, action.placements)
+        place = ReservedPlace(action.attempt.successor, self._region, self._now, action.placements, action.room_for)
         self.writes.reservations.append(place)
         if self._live.get(action.attempt) is not None:
-            self.writes.evictions.append((action.attempt, migration_to(place, action.room_for)))
+            self.writes.evictions.append((action.attempt, migration_to(place)))
 
     def reclaim(self, action: Reclaim) -> None:
         self.writes.reclaimed.extend(action.machines)
@@ -177,9 +177,9 @@ class PlanWriting:
             self._releasing.setdefault(placement.machine, set()).add(action.attempt)
 
 
-def migration_to(place: ReservedPlace, room_for: WorkloadId | None = None) -> Eviction:
+def migration_to(place: ReservedPlace) -> Eviction:
     """Why an attempt leaves for whose successor this place is kept."""
-    return Eviction(EvictionCause.MIGRATED, to=machines_of(place.placements), room_for=room_for)
+    return Eviction(EvictionCause.MIGRATED, to=machines_of(place.placements), room_for=place.room_for)
 
 
 async def write_changes(connection: AnyConnection, region: RegionId, writes: PlannedWrites, now: float) -> None:

@@ -9,12 +9,11 @@ from cluster_manager.attempt_run.actions import RecordCheckpoint, RecordEnd, Rec
 from cluster_manager.attempt_run.events import CancellationNoted, Eviction
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptRun
-from domain.events import Event, EventKind, JsonValue
-from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
+from domain.events import Event, EventKind, EvictionCause, JsonValue
+from domain.identifiers import ClusterId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
-from domain.workload import WorkloadSpecification
 from formats.event_details import loss_details, placement_details
 from services.database import (
     attempt_store,
@@ -24,13 +23,14 @@ from services.database import (
     quota_store,
     reservation_store,
 )
-from services.database.attempt_store import AttemptProgress, RequeuedEntry
+from services.database.attempt_store import AttemptProgress
 from services.database.channels import SCAN_CHANNEL, START_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.lease_store import Lease
 from services.database.pipeline import together
 from services.database.placement_change_store import Changed
 from services.database.reclassification_store import StoredStanding
+from services.database.requeue_store import requeued_entry
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.attempt_events import evicting_events
 from services.regional_scheduler.gang_reports import end_of, start_of
@@ -228,31 +228,28 @@ async def _take_ends(
         return []
     cursor = await connection.execute(
         # Locked: a cancellation that comes now finds the workload where this transaction leaves it.
-        """SELECT workload, cancel_requested FROM workloads WHERE workload = ANY(%s)
+        """SELECT workload, cancel_requested, reason FROM workloads WHERE workload = ANY(%s)
             ORDER BY workload FOR NO KEY UPDATE""",
         ([attempt.key.workload for attempt, _ in candidates],),
     )
-    cancelled = {row[0] for row in await cursor.fetchall() if row[1]}
+    cancelled = {row[0]: row[2] for row in await cursor.fetchall() if row[1]}
     ends = []
     for attempt, event in candidates:
         run = runs.get(attempt.key, attempt.run)
         if attempt.key.workload in cancelled:
             run, _ = step(run, CancellationNoted(now))
         runs[attempt.key], actions = step(run, event)
-        ends += [action for action in actions if isinstance(action, RecordEnd)]
+        for end in actions:
+            if isinstance(end, RecordEnd):
+                # Why the user wanted it no more says more than how its tasks took that.
+                said = cancelled.get(end.key.workload) if end.end == "cancelled" else None
+                ends.append(end._replace(reason=said) if said else end)
     return ends
 
 
 def _progress_of(attempt: LiveAttempt) -> AttemptProgress:
     run = attempt.run
     return AttemptProgress(attempt.key, run.progress, run.checkpoint_progress, run.throughput)
-
-
-def requeued_entry(specification: WorkloadSpecification) -> RequeuedEntry:
-    """What the queue entry of this workload says it asks for."""
-    demand = specification.demand
-    (model, gpus), *more = demand.gpus or ((ANY_GPU_MODEL, 0),)
-    return RequeuedEntry(model, gpus, demand.cpus, {str(name): count for name, count in more})
 
 
 async def begin_evictions(
@@ -337,9 +334,14 @@ def _ended_event(
             kind = EventKind.COMPLETED
         case "cancelled":
             kind = EventKind.CANCELLED
+            details["reason"] = end.reason
         case "failed":
             kind = EventKind.FAILED
             details |= {"reason": end.reason, "final": end.next_state is State.FAILED}
+            if end.exit_code is not None:
+                details["exit_code"] = end.exit_code
+            if attempt.eviction is not None and attempt.eviction.cause is EvictionCause.TIME_LIMIT:
+                details |= attempt.eviction.as_json()
         case _:
             kind = EventKind.EVICTED
             eviction = attempt.eviction

@@ -20,6 +20,7 @@ from services.database.revision_store import Revisions
 from services.regional_scheduler.attempt_tuning import AttemptTuning
 from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.specifications import SpecificationCache
+from services.regional_scheduler.visits import Visits
 from services.tuned_work import TunedWorks
 
 
@@ -42,6 +43,8 @@ class RegionMemory:
     steady: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a thread plans on the inventory or reads it, and while a call reads it beside the session's loop: a plan for
     several jobs charges one after the other while it looks for the next."""
+    visits: Visits = field(init=False)
+    """How calls plan on the inventory beside the session's loop."""
     closed: dict[ClusterId, dict[MachineId, MachineState]] = field(default_factory=dict)
     """The machines of clusters whose manager cannot be reached that would take work, and their true state: in the
     inventory they are draining meanwhile."""
@@ -51,6 +54,9 @@ class RegionMemory:
     """How often machines were lost in this session."""
     reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""
+
+    def __post_init__(self) -> None:
+        self.visits = Visits(self.steady)
 
     def machine_state(self, machine: MachineId) -> MachineState:
         """The machine's true state, also while its cluster manager cannot be reached. Raises UnknownMachine."""

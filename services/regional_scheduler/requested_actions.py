@@ -147,8 +147,12 @@ class RequestedActions:
                 return plan_after_trial(inventory, attempt, placed, most_gpus, now)
             case CompactRequest(compaction=compaction):
                 for key in compaction.moved:
-                    if self._running(key.workload).key != key:
+                    attempt = await self._running_anywhere(connection, key.workload)
+                    if attempt.key != key:
                         raise ActionRefused(f"{key} does not run any more")
+                    abandoned = self._memory.bidder.abandons(attempt.specification)
+                    if abandoned is not None:
+                        raise ActionRefused(abandoned.sentence)
                 await queue_store.say_room_is_made(connection, compaction.plan.workload, compaction.sentence)
                 return compaction.plan
             case ReclaimRequest(machines=machines):

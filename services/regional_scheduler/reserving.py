@@ -18,6 +18,7 @@ from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import RegionId, TenantId, WorkloadId
 from domain.rank import Standing
 from domain.reservation import Reservation, ReservationEnd, ReservationRule
+from domain.time_limit import longest_attempt_s
 from domain.workload import emulated_work_s
 from formats.event_details import reservation_ended_details, reserved_details
 from regional_scheduler.expected_ends import expected_end_s
@@ -170,7 +171,8 @@ class Reserving:
                 # What has not started has all of its work before it.
                 at_s = attempt.dispatched_s if attempt.started_s is None else now
                 remaining_s = remaining_time(attempt, past.get(attempt.key.workload), at_s).remaining_s
-                end_s = expected_end_s(rule, remaining_s, attempt.dispatched_s, attempt.started_s, now)
+                at_most_s = longest_attempt_s(attempt.specification)
+                end_s = expected_end_s(rule, remaining_s, attempt.dispatched_s, attempt.started_s, now, at_most_s)
             ends.append(ExpectedEnd(end_s, holding.key))
         return ends
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import grpc
@@ -37,6 +37,7 @@ from services.regional_scheduler.action_requests import (
     RetuneRequest,
 )
 from services.regional_scheduler.action_response import action_response
+from services.regional_scheduler.further_answers import CannotGoOn, answers_to_proto, question_from_proto
 from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.inventory_look import look_at_inventory
 from services.regional_scheduler.machine_maintenance import MachineStateRefused
@@ -47,6 +48,9 @@ from services.wire.plans import attempt_to_text, plan_to_proto
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import regional_scheduler_pb2 as messages
 from topmast.v1 import regional_scheduler_pb2_grpc
+
+BY_HAND = "drained by hand"
+UNDONE_BY_HAND = "undrained by hand"
 
 _PLANNED_AS = WorkloadId("dry-run")
 _REQUEST_PATIENCE_REAL_S = 30.0
@@ -90,10 +94,9 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         now = self._clock.now()
         within_quota = _within_quota(standing, memory.tenants[specification.tenant])
         workload = Workload(_PLANNED_AS, specification, now)
-        async with memory.steady:
-            plan = await asyncio.to_thread(
-                _planned, memory.inventory, workload, standing, now, within_quota=within_quota
-            )
+        plan = await memory.visits.visit(
+            lambda: _planned(memory.inventory, workload, standing, now, within_quota=within_quota)
+        )
         if isinstance(plan, Refusal):
             return messages.PlanWorkloadResponse(placeable=False, reason=plan.sentence)
         return plan_to_proto(plan, _what_it_takes(plan))
@@ -101,10 +104,10 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
     async def DrainMachine(
         self, request: messages.DrainMachineRequest, context: Context
     ) -> messages.DrainMachineResponse:
-        evicted = await self._change_machine(
-            request.machine,
+        evicted = await self._change_machines(
+            [request.machine],
             MachineHappening.DRAINED,
-            request.reason or "drained by hand",
+            request.reason or BY_HAND,
             keep_running=request.keep_running,
         )
         return messages.DrainMachineResponse(evicting=[attempt_to_text(key) for key in evicted])
@@ -112,8 +115,32 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
     async def UndrainMachine(
         self, request: messages.UndrainMachineRequest, context: Context
     ) -> messages.UndrainMachineResponse:
-        await self._change_machine(request.machine, MachineHappening.UNDRAINED, "undrained by hand", keep_running=True)
+        await self._change_machines([request.machine], MachineHappening.UNDRAINED, UNDONE_BY_HAND, keep_running=True)
         return messages.UndrainMachineResponse()
+
+    async def DrainMachines(
+        self, request: messages.DrainMachinesRequest, context: Context
+    ) -> messages.DrainMachinesResponse:
+        deadline_s = request.deadline_s if request.HasField("deadline_s") else None
+        if deadline_s is not None and not math.isfinite(deadline_s):
+            raise InvalidArgument.of("deadline_s", f"is {deadline_s}; it must be a finite number of seconds")
+        evicted = await self._change_machines(
+            request.machines,
+            MachineHappening.DRAINED,
+            request.reason or BY_HAND,
+            keep_running=deadline_s is not None and deadline_s > self._clock.now(),
+            deadline_s=deadline_s,
+            refuse=False,
+        )
+        return messages.DrainMachinesResponse(evicting=[attempt_to_text(key) for key in evicted])
+
+    async def UndrainMachines(
+        self, request: messages.UndrainMachinesRequest, context: Context
+    ) -> messages.UndrainMachinesResponse:
+        await self._change_machines(
+            request.machines, MachineHappening.UNDRAINED, UNDONE_BY_HAND, keep_running=True, refuse=False
+        )
+        return messages.UndrainMachinesResponse()
 
     async def ResizeWorkload(
         self, request: messages.ResizeWorkloadRequest, context: Context
@@ -164,6 +191,16 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         machines = tuple(MachineId(name) for name in dict.fromkeys(request.machines))
         return await self._act(ReclaimRequest(machines=machines, plan=plan))
 
+    async def AnswerFurther(
+        self, request: messages.AnswerFurtherRequest, context: Context
+    ) -> messages.AnswerFurtherResponse:
+        further = self._require_session().further_answers
+        try:
+            response = await further.answer(question_from_proto(request), self._clock.now())
+        except CannotGoOn as cannot:
+            raise PreconditionFailed("ROUND", str(request.round), str(cannot)) from cannot
+        return answers_to_proto(response, further.lease_token)
+
     async def _act(self, request: ActionRequest) -> messages.ActionResponse:
         session = self._require_session()
         try:
@@ -176,25 +213,33 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
             raise Unavailable(f"region {self._region} could not do it just now; try again") from error
         return action_response(plan, session.memory)
 
-    async def _change_machine(
+    async def _change_machines(
         self,
-        name: str,
+        names: Sequence[str],
         happening: MachineHappening,
         reason: str,
         *,
         keep_running: bool,
+        deadline_s: float | None = None,
+        refuse: bool = True,
     ) -> list[AttemptKey]:
         session = self._require_session()
-        machine = MachineId(name)
-        if all(machine != known.machine for known in session.memory.region.machines()):
-            raise NotFound("machine", name)
+        if "\0" in reason:
+            raise InvalidArgument.of("reason", "has a NUL character; remove it")
+        known = {machine.machine for machine in session.memory.region.machines()}
+        missing = next((name for name in names if name not in known), None)
+        if missing is not None:
+            raise NotFound("machine", missing)
+        machines = tuple(MachineId(name) for name in dict.fromkeys(names))
         evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
         try:
-            session.inbox.request(MachineRequest(machine, happening, reason, keep_running, evicted))
+            session.inbox.request(
+                MachineRequest(machines, happening, reason, keep_running, evicted, deadline_s, refuse)
+            )
             async with asyncio.timeout(_REQUEST_PATIENCE_REAL_S):
                 return await evicted
         except MachineStateRefused as refused:
-            raise PreconditionFailed("STATE", name, str(refused)) from refused
+            raise PreconditionFailed("STATE", names[0], str(refused)) from refused
         except (SessionOver, LeaseLost, TimeoutError) as error:
             raise Unavailable(f"region {self._region} could not do it just now; try again") from error
 

@@ -11,14 +11,18 @@ import asyncio
 import math
 from collections.abc import Mapping
 
-from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
-from domain.events import EvictionCause
 from domain.identifiers import ClusterId
 from domain.plan import Plan
 from regional_scheduler.rounds import Lot
 from services.configuration import Configuration, LeaseConfiguration
-from services.database import attempt_store, lease_store, reclassification_store, reservation_store
+from services.database import (
+    attempt_store,
+    changed_workload_store,
+    lease_store,
+    reclassification_store,
+    reservation_store,
+)
 from services.database.attempt_store import StoredAttempt
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
@@ -35,10 +39,13 @@ from services.regional_scheduler.attempt_recorder import AttemptRecorder
 from services.regional_scheduler.auction_turn import AuctionTurn, begin_turn
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.cell_changes import CellChanges
+from services.regional_scheduler.changed_workloads import ChangedWorkloads
 from services.regional_scheduler.compacting import Compacting
-from services.regional_scheduler.dispatching import VictimsChanged
+from services.regional_scheduler.dispatching import QuotaChanged, VictimsChanged
+from services.regional_scheduler.drain_deadlines import DrainDeadlines
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.further_answers import FurtherAnswers, OtherRegions
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.live_loans import LiveLoans
@@ -56,6 +63,7 @@ from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.reserving import Reserving
 from services.regional_scheduler.session_over import SessionOver
+from services.regional_scheduler.time_limits import RunningLimits, TimeLimits
 from services.regional_scheduler.trials import Trials
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
@@ -92,39 +100,46 @@ class RegionSession:
         self._reports = ReportTaker(memory.live, self._due_attempts, self._sender, self._absent, clock)
         self._applied = AppliedChanges(database, memory, inbox, self._absent, self._sender)
         self._arrivals = Arrivals(memory, self._due_attempts)
-        self._recorder = AttemptRecorder(
-            database, lease, memory, self._due_attempts, self._reports, self._sender, self._arrivals, clock
-        )
+        self._running_limits = limits = RunningLimits()
+        reporting = self._due_attempts, self._reports, self._sender
+        self._recorder = AttemptRecorder(database, lease, memory, *reporting, self._arrivals, limits, clock)
         self._eviction_writer = writer = EvictionWriter(memory, self._due_attempts, clock)
+        self._time_limits = TimeLimits(database, lease, memory.live, limits, writer, clock)
+        self._changed_workloads = ChangedWorkloads(memory, limits)
         undone = UndoneChanges(memory, self._due_attempts, clock)
         self._lost_tasks = LostTasks(database, lease, memory, self._due_attempts, clock)
         self._machines = MachineMaintenance(
             database, lease, memory, writer, undone, self._lost_tasks, self._absent, self._arrivals, clock
         )
+        self._drain_deadlines = DrainDeadlines(database, memory, self._machines, clock)
         self._lost_clusters = self._make_lost_clusters(configuration.lease)
         self._lost_regions = LostRegions(database, lease, memory, configuration.lease, clock, self._now_real_s())
         self._cells = CellChanges(database, lease, memory, writer, clock)
         self._actions = RequestedActions(database, lease, memory, writer, self._arrivals, clock)
         self._loans = LiveLoans(database, lease, memory, writer, self._absent, self._arrivals, inbox, clock)
-        moving = configuration.clusters
-        self._moves = MachineMoves(
-            database, lease, memory, self._absent, self._arrivals, self._machines, self._actions, inbox, clock, moving
-        )
+        emptying = self._absent, self._arrivals, self._machines, self._actions
+        self._moves = MachineMoves(database, lease, memory, *emptying, inbox, clock, configuration.clusters)
         self._compacting = Compacting(database, memory, self._actions, clock, configuration.compaction.rule())
         self._reserving = Reserving(database, lease, memory, clock, configuration.reservations.rule())
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone, writer)
-        rounds = configuration.round_s, configuration.elastic_policy()
-        self._adjustment_rounds = AdjustmentRounds(database, lease, memory, writer, clock, *rounds)
+        self._adjustment_rounds = self._make_adjustment_rounds(configuration)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
         self._looks_first = False
         """What was won is not dispatched yet, because something newer has to be taken over before."""
         self._victims_changed = False
         """Since the last dispatch a victim stood elsewhere than in memory."""
-        self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
+        self._other_regions = OtherRegions()
+        self._quota_changed = False
+        """Since the last dispatch less was left of a quota than was seen: it is locked before the next one is planned."""
+        self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction, self._other_regions.ask)
         self._auction_due_real_s = 0.0
         """When the auction is looked at again, whatever else has woken the loop by then."""
+
+    def _make_adjustment_rounds(self, configuration: Configuration) -> AdjustmentRounds:
+        rounds = configuration.round_s, configuration.elastic_policy()
+        return AdjustmentRounds(self._database, self._lease, self.memory, self._eviction_writer, self._clock, *rounds)
 
     def _make_lost_clusters(self, configuration: LeaseConfiguration) -> LostClusters:
         return LostClusters(
@@ -146,15 +161,22 @@ class RegionSession:
         """Runs until the session is over: raises SessionOver, LeaseLost or DatabaseUnavailable."""
         try:
             # A link that fails (other than by losing its cluster manager) ends the session: a new one has new links.
-            await until_one_ends(self._loop(), self._sender.run())
+            await until_one_ends(self.memory.visits.hold_up(self._loop()), self._sender.run())
         finally:
             self.inbox.close()
             await self._loans.close()
             await self._moves.close()
+            await self._other_regions.close()
+
+    @property
+    def further_answers(self) -> FurtherAnswers:
+        """What the region answers when an auction round is continued."""
+        return self._auctioneer.further_answers
 
     async def _loop(self) -> None:
         for attempt in self.memory.live:
             self._due_attempts.look_at(attempt)
+            self._running_limits.watch(attempt)
         while True:
             await self._loop_once()
 
@@ -165,13 +187,15 @@ class RegionSession:
         # and checkpoints; what ended is free.
         await self._machines.take_reports(self._reports.take_machine_reports())
         await self._recorder.record(self._now_real_s())
-        # 3. Evict for no newcomer: from machines drained, of cancelled workloads. Change what runs.
+        # 3. Evict for no newcomer: from machines drained, of cancelled workloads, after their time. Change what runs.
         await self._lost_tasks.take_reports(self._reports.take_lost_tasks())
         await self._machines.answer(self.inbox.take_machine_requests())
+        await self._drain_deadlines.look()
         await self._refused_changes.undo(self._reports.take_refused_changes())
         await self._actions.answer(self.inbox.take_action_requests())
         await self._trials.look(self._clock.now())
         await self._look_at_attempts()
+        await self._time_limits.look()
         # 4. Take over the fleet, tenants and tables that were applied meanwhile.
         await self._applied.take_over(self._now_real_s())
         await self._lost_clusters.look(self._now_real_s())
@@ -189,11 +213,11 @@ class RegionSession:
         self.inbox.look_at_auction |= await self._auctioneer.object_to_refusals()
         turn = await self._dispatch_or_look_again()
         adjusts_more = not self._looks_first and await self._adjustment_rounds.hold_due()
-        # 6. Move the auction on: answer, close, or open a round.
+        # 6. Tell the cluster managers, before the auction, which takes its time. Everything they hear is in the database already.
+        self._sender.send_due(self._clock.now())
+        # 7. Move the auction on: answer, close, or open a round.
         await self._auction(turn)
         await self._mechanism_failures.tell()
-        # 7. Tell the cluster managers. Everything they hear is in the database already.
-        self._sender.send_due(self._clock.now())
         # 8. Now and then see whether the memory agrees with itself.
         await self._invariants.look(self._now_real_s())
         # 9. Wait for something to happen, unless there is more to do.
@@ -208,23 +232,24 @@ class RegionSession:
         await self.inbox.wait(timeout_real_s)
 
     async def _look_at_attempts(self) -> None:
-        """Takes over re-classified standings and attempts that come from elsewhere; what is cancelled, or goes on elsewhere,
-        has to leave."""
+        """Takes over re-classified standings, changed workloads and attempts that come from elsewhere; what is cancelled or sent
+        back to the queue, or goes on elsewhere, has to leave."""
         if not self.inbox.look_at_attempts:
             return
         self.inbox.look_at_attempts = False
-        region, cancellation = self.memory.region.region, Eviction(EvictionCause.CANCELLED)
+        region = self.memory.region.region
         async with self._database.transaction(pipelined=True) as connection:
             # Places are read before attempts: a place that is gone because its attempt has begun is then found with these.
-            _, reserved, cancelled, standings, departing = await together(
+            _, reserved, stops, standings, departing, changed = await together(
                 connection,
                 lease_store.assert_held(connection, self._lease),
                 reservation_store.in_region(connection, region),
-                attempt_store.cancellations_requested(connection, region),
+                attempt_store.stops_requested(connection, region),
                 reclassification_store.standings(connection, region),
                 reservation_store.of_departing(connection, region),
+                changed_workload_store.changed_workloads(connection, self._changed_workloads.seen),
             )
-            leaving = await self._eviction_writer.write(connection, cancelled, cancellation)
+            leaving = await self._eviction_writer.write_each(connection, stops)
             departures = [(place.key.predecessor, migration_to(place)) for place in departing]
             for key, migration in departures:
                 await self._eviction_writer.write(connection, [key], migration)
@@ -237,7 +262,9 @@ class RegionSession:
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
                 self.memory.inventory.set_standing(key, standing)
                 attempt.standing, attempt.within_quota = standing, within_quota
-        self._eviction_writer.begin(leaving, cancellation)
+        self._changed_workloads.take(changed)
+        for key, stop in leaving.items():
+            self._eviction_writer.begin([key], stop)
         for key, migration in departures:
             if key not in leaving:
                 self._eviction_writer.begin([key], migration)
@@ -272,15 +299,20 @@ class RegionSession:
         self.inbox.look_at_auction = False
         memory = self.memory
         try:
-            turn = await begin_turn(self._database, memory, self._auctioneer, self._clock, self._start)
+            turn = await begin_turn(
+                self._database, memory, self._auctioneer, self._clock, self._start, holds_quota=self._quota_changed
+            )
         except VictimsChanged as changed:
             if self._victims_changed:
                 raise SessionOver(str(changed)) from changed
             self._looks_first = self._victims_changed = self.inbox.look_at_attempts = True
             self.inbox.look_at_auction = True
             return None
+        except QuotaChanged:
+            self._quota_changed = self.inbox.look_at_auction = True
+            return None
         if turn.dispatched is not None:
-            self._victims_changed = False
+            self._victims_changed = self._quota_changed = False
             for attempt in turn.dispatched.attempts:
                 memory.live.add(attempt)
                 self._due_attempts.give_orders(attempt.key)

@@ -11,7 +11,9 @@ from domain.identifiers import RegionId
 from formats.problems import FormatError
 from services.clock import ServiceClock
 from services.configuration import Configuration
+from services.database import fleet_store
 from services.database.channels import AUCTION_CHANNEL, CATALOG_CHANNEL, REGION_CHANNEL
+from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.fleet_store import FLEET_CHANNEL
@@ -20,7 +22,7 @@ from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
-from services.regional_scheduler.session_over import SessionOver
+from services.regional_scheduler.session_over import RegionGone, SessionOver
 from services.runtime.collection import collect_everything
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
@@ -69,11 +71,15 @@ class RegionalSchedulerTier:
             silence_real_s=self._configuration.lease.silence_real_s,
         )
         while True:
+            await self._until_in_fleet()
             # Each session has a token of its own, greater than all before it. To acquire the lease anew waits for what
             # an earlier session is still writing, and has what it may have on the way to cluster managers refused.
             lease = await keeper.wait_until_held()
             try:
                 await until_one_ends(self._run_session(lease), keeper.keep(lease))
+            except RegionGone as gone:
+                _log.info("session over", region=self._region, why=str(gone))
+                await keeper.release(lease)
             except SessionOver as over:
                 _log.info("session over", region=self._region, why=str(over))
             except LeaseLost:
@@ -90,6 +96,19 @@ class RegionalSchedulerTier:
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
 
+    async def _until_in_fleet(self) -> None:
+        """Waits while the fleet has no such region: nobody waits for an answer of who holds no lease."""
+        announced = False
+        async with self._database.listen(FLEET_CHANNEL) as subscription:
+            while not await self._database.run(self._is_in_fleet, give_up_after_s=float("inf")):
+                if not announced:
+                    _log.info("the fleet has no such region; waiting until it has", region=self._region)
+                    announced = True
+                await subscription.wait(_LOOK_INTERVAL_REAL_S)
+
+    async def _is_in_fleet(self, connection: AnyConnection) -> bool:
+        return self._region in await fleet_store.region_names(connection)
+
     async def _run_session(self, lease: Lease) -> None:
         rule, now = self._configuration.eviction_rule(), self._clock.now()
         placement, mechanism = self._configuration.placement, self._configuration.tuning_mechanism()
@@ -104,7 +123,7 @@ class RegionalSchedulerTier:
             await asyncio.sleep(_UNSERVABLE_PAUSE_REAL_S)
             raise SessionOver(str(error)) from error
         if memory is None:
-            raise SessionOver(f"the fleet has no region {self._region}")
+            raise RegionGone(f"the fleet has no region {self._region}")
         inbox = Inbox()
         session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox)
         self._session = session

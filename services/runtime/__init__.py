@@ -1,1 +1,1 @@
-"""How the tiers come to life: as Ray actors of one machine (`topmast up`), or as processes (`topmast serve`)."""
+"""How the tiers come to life: in a process or as Ray actors of one machine (`topmast up`), or as processes (`topmast serve`)."""

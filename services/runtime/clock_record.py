@@ -20,6 +20,28 @@ async def load_clock(connection: AnyConnection) -> ServiceClock:
     return CompressedClock(row[0]["origin_real_s"], row[0]["origin_s"], row[0]["speed"])
 
 
+class ClockKept(Exception):
+    """The service has run on a clock of another speed, and keeps that."""
+
+
+async def settle_clock(connection: AnyConnection, speed: float, origin_s: float | None) -> None:
+    """Sets the clock as `record_clock` does, unless the service has run already: then it must be the one that it runs on.
+
+    Raises ClockKept.
+    """
+    cursor = await connection.execute("SELECT EXISTS (SELECT FROM events)")
+    row = await cursor.fetchone()
+    if row == (False,) and await record_clock(connection, speed, origin_s):
+        return
+    kept = await load_clock(connection)
+    kept_speed = kept.speed if isinstance(kept, CompressedClock) else 1.0
+    if kept_speed != speed:
+        raise ClockKept(
+            f"the clock of this home runs at speed {kept_speed:g} since its first start, and cannot be changed to {speed:g}: "
+            "leave --clock-speed out, or take another home (--home)"
+        )
+
+
 async def record_clock(connection: AnyConnection, speed: float, origin_s: float | None) -> bool:
     """Sets the clock to run `speed` times as fast as real time from now on, starting at `origin_s` (None: now).
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 HOME_VARIABLE = "TOPMAST_HOME"
+
+_LONGEST_RAY_FOLDER_BYTES = 36
+"""A socket's path has at most 103 bytes (107 on Linux), and below that folder Ray's take 67."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,21 @@ class HomeLayout:
     @property
     def host_log(self) -> Path:
         return self.home / "logs" / "host.log"
+
+    @property
+    def simulations(self) -> Path:
+        """Runs of simulations that need not be made again."""
+        return self.home / "cache" / "simulations"
+
+    @property
+    def ray_sessions(self) -> Path:
+        """Where the Ray of this home has a folder for each of its runs; in /tmp, under a name made from the home, where that would
+        make the paths of its sockets too long."""
+        beside = self.home / "ray"
+        if len(os.fsencode(beside)) <= _LONGEST_RAY_FOLDER_BYTES:
+            return beside
+        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
+        return Path("/tmp") / f"topmast-ray-{digest}"  # noqa: S108 - made for us alone
 
 
 def default_home(environment: Mapping[str, str] = os.environ) -> Path:

@@ -7,6 +7,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from services.runtime.executor_kind import ExecutorKind
+from services.runtime.tier_place import TierProcesses
+
+LONGEST_GRACE_REAL_S = 120.0
+"""So long at most running tasks may take to save, whatever their workloads say: who takes a service down wants it down."""
 
 
 class HostOptions(BaseModel):
@@ -25,3 +29,17 @@ class HostOptions(BaseModel):
     clock_speed: float | None = None
     clock_origin_s: float | None = None
     executor: ExecutorKind = ExecutorKind.RAY
+    tiers: TierProcesses | None = None
+    """None: separate in a Ray of others, where they outlive this host; else shared."""
+
+    @property
+    def shares_processes(self) -> bool:
+        """Whether all tiers are in one process."""
+        if self.tiers is None:
+            return self.ray_address is None
+        return self.tiers is TierProcesses.SHARED
+
+    @property
+    def tiers_on_ray(self) -> bool:
+        """Whether each tier is an actor of Ray."""
+        return self.executor is ExecutorKind.RAY and not self.shares_processes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -29,6 +30,10 @@ class HostRecord:
     """What it is busy with, or why it failed."""
     address: str = ""
     database_url: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    """With which it was started, as JSON; what an URL may say to nobody is not in there."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the files that it read then, by option."""
 
     def write(self, path: Path) -> None:
         """Replaces the record as a whole."""

@@ -20,7 +20,8 @@ from services.database import catalog_store, fleet_store, lease_store, tenant_st
 from services.database.engine import Database
 from services.runtime.clock_record import record_clock
 from services.runtime.executor_kind import ExecutorKind
-from services.runtime.tier_process import TierKind, TierRequest, run_tier
+from services.runtime.tier_place import TierKind
+from services.runtime.tier_process import TierRequest, run_tier
 
 _LOOK_EVERY_REAL_S = 0.02
 _READY_PATIENCE_REAL_S = 60.0

@@ -16,13 +16,14 @@ from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_c
 from formats.fleet_file import read_fleet_file
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import read_tenants
-from services.configuration import load_configuration
 from services.database.embedded import stop_embedded
 from services.runtime.home import HomeLayout
 from services.runtime.host_lock import HOME_TAKEN, host_lock_is_held
-from services.runtime.host_options import HostOptions
+from services.runtime.host_options import LONGEST_GRACE_REAL_S, HostOptions
 from services.runtime.host_record import HostState, read_host_record
+from services.runtime.option_differences import OptionDifference, digests_of, option_differences
 from services.tiers.free_port import require_port
+from topmast_server.processes import module_command
 
 _POLL_REAL_S = 0.1
 _LOG_TAIL_LINES = 15
@@ -43,6 +44,12 @@ class RunningService:
     address: str
     process_id: int
     was_running: bool
+    not_taken_over: tuple[OptionDifference, ...] = ()
+    """What was asked for, and is otherwise in the service that was running."""
+
+
+class StartInterrupted(KeyboardInterrupt):
+    """Who waited for the service does not any more; it goes on starting."""
 
 
 def up(
@@ -51,18 +58,26 @@ def up(
     """Starts the service of this home, unless it is up already; returns when it takes calls.
 
     `progress` gets what it is busy with. Raises ServiceNotStarted, and before anything is started FormatError for a file
-    that makes no sense and PortNotAvailable.
+    that makes no sense and PortNotAvailable; StartInterrupted where it goes on without the caller.
     """
     _check_files(options)
     layout = HomeLayout(options.home)
     record = read_host_record(layout.host_record)
     if record is not None and record.process is not None and record.state is HostState.READY:
-        return RunningService(record.address, record.process_id, was_running=True)
+        differences = option_differences(options, digests_of(options), record.options, record.digests)
+        return RunningService(record.address, record.process_id, was_running=True, not_taken_over=differences)
     if host_lock_is_held(layout.host_lock):
         raise ServiceNotStarted(_whose(layout))
     _check_port(options)
     layout.host_log.parent.mkdir(parents=True, exist_ok=True)
     host = _spawn_host(options, layout.host_log)
+    try:
+        return _until_ready(host, layout, patience_s, progress)
+    except KeyboardInterrupt as interrupt:
+        raise StartInterrupted from interrupt
+
+
+def _until_ready(host: int, layout: HomeLayout, patience_s: float, progress: Callable[[str], None]) -> RunningService:
     deadline = time.monotonic() + patience_s
     last_stage = ""
     while time.monotonic() < deadline:
@@ -106,7 +121,11 @@ def _check_files(options: HostOptions) -> None:
         if named is not None and named.exists() and not named.is_file():
             # The host reads it again, and a pipe would be empty by then.
             raise FormatError(str(named), [FieldProblem("", "is no file that can be read twice; write it to a file")])
-    load_configuration(options.configuration_file)
+    if options.configuration_file is not None:
+        # Everything that can be configured takes a second to import.
+        from services.configuration import load_configuration
+
+        load_configuration(options.configuration_file)
     fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
     tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()
     if fleet is not None:
@@ -123,7 +142,7 @@ def _spawn_host(options: HostOptions, log: Path) -> int:
     """The process id of a host that leaves our session at once. It stays when we end."""
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", "services.runtime.host", options.model_dump_json()],
+        module_command("services.runtime.host", options.model_dump_json()),
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -134,23 +153,40 @@ def _spawn_host(options: HostOptions, log: Path) -> int:
     )
 
 
-def down(home: Path, *, patience_s: float = 60.0) -> bool:
+def down(
+    home: Path,
+    *,
+    at_once: bool = False,
+    patience_s: float = 60.0,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> bool:
     """Stops the service of this home in order; False when none was up. Raises ServiceNotStopped.
 
-    A host that was killed has taken its Ray with it, but not the database: that is stopped here then.
+    Running tasks get their grace to save, unless it is to be done `at_once`; `patience_s` comes on top of that. `progress`
+    gets what is waited for. A host that was killed has taken its Ray with it, but not the database: that is stopped here then.
     """
-    record = read_host_record(HomeLayout(home).host_record)
+    layout = HomeLayout(home)
+    record = read_host_record(layout.host_record)
     process = None if record is None else record.process
     if process is None:
         return stop_embedded(home)
-    process.terminate()
-    try:
-        process.wait(patience_s)
-    except psutil.TimeoutExpired as error:
-        raise ServiceNotStopped(
-            f"process {process.pid} is still there after {patience_s:.0f} s (log: {HomeLayout(home).host_log})"
-        ) from error
-    return True
+    process.send_signal(signal.SIGINT if at_once else signal.SIGTERM)
+    deadline = time.monotonic() + patience_s + (0.0 if at_once else LONGEST_GRACE_REAL_S)
+    last_stage = ""
+    while True:
+        try:
+            process.wait(_POLL_REAL_S)
+        except psutil.TimeoutExpired as error:
+            if time.monotonic() > deadline:
+                raise ServiceNotStopped(
+                    f"process {process.pid} is still there after {patience_s:.0f} s (log: {layout.host_log})"
+                ) from error
+            record = read_host_record(layout.host_record)
+            if record is not None and record.state is HostState.STOPPING and record.stage != last_stage:
+                last_stage = record.stage
+                progress(last_stage)
+        else:
+            return True
 
 
 def _log_tail(log: Path) -> str:

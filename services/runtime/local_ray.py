@@ -1,4 +1,4 @@
-"""A Ray of our own on this machine.
+"""A Ray of our own on this machine: what runs actors, and nothing else of what Ray would start beside it.
 
 Ray waits 30 s for its own processes and then gives up, whatever it is told; a machine that stood still for as long gets
 another try.
@@ -6,7 +6,9 @@ another try.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 import psutil
@@ -23,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 def start_local_ray(**options: Any) -> None:
-    """Starts a Ray with `ray.init(**options)` and connects this process to it.
+    """Starts a Ray with `ray.init(**options)` and connects this process to it, whatever other Ray is on this machine.
 
     Where Ray gives up waiting for its own processes, these are ended and it is started again, three times in all. Raises
     what `ray.init` raises.
@@ -31,13 +33,38 @@ def start_local_ray(**options: Any) -> None:
     for tries_left in reversed(range(_TRIES)):
         before = _children()
         try:
-            ray.init(**options)
+            with _without_what_nobody_uses():
+                ray.init(address="local", **options)
             return
         except Exception as failure:
             _end(_children() - before)
             if not tries_left or _TOO_SLOW not in str(failure):
                 raise
             _log.warning("Ray did not answer in time; it is started again", tries_left=tries_left)
+
+
+@contextmanager
+def _without_what_nobody_uses() -> Iterator[None]:
+    """Ray starts no dashboard, no autoscaler and nothing that reads logs: each is a process that takes a second to start, 50 MiB,
+    and wakes up all the time. `ray.init` has no option for it; `ray start` has.
+    """
+    module = import_module("ray._private.node")
+    whole: Any = module.Node
+
+    class LeanNode(whole):  # type: ignore[misc]  # Ray's own has no types
+        def __init__(self, ray_params: Any, *arguments: Any, **further: Any) -> None:
+            ray_params.no_monitor = True
+            ray_params.include_log_monitor = False
+            super().__init__(ray_params, *arguments, **further)
+
+        def start_api_server(self, **_options: Any) -> None:
+            """Not at all: with `include_dashboard=False` Ray would still start it, for the statistics of its makers."""
+
+    module.Node = LeanNode  # type: ignore[attr-defined]  # for `ray.init`, which looks it up there
+    try:
+        yield
+    finally:
+        module.Node = whole  # type: ignore[attr-defined]  # as it was
 
 
 def _children() -> set[psutil.Process]:

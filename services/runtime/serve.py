@@ -5,19 +5,54 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from formats.problems import listed
+from services.database import fleet_store
+from services.database.engine import Database
 from services.log_output import configure_logging
+from services.oom_score import SERVICE_SCORE, lower_own_score
+from services.runtime.executor_kind import ExecutorKind
 from services.runtime.kernels import compile_kernels
-from services.runtime.tier_process import TierKind, TierRequest, run_until
+from services.runtime.tier_place import TierKind
+from services.runtime.tier_process import TierRequest, run_until
 from services.tiers.loop_watchdog import WatchedEventLoop
+
+_NAMED = 20
 
 
 def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
     configure_logging()
+    lower_own_score(SERVICE_SCORE)
+    asyncio.run(_require_in_fleet(request))
     if request.kind is not TierKind.CLUSTER:
         compile_kernels()  # before there is a lease that could be lost over it
+    elif request.executor is ExecutorKind.RAY:
+        from services.runtime.code_on_ray import join_ray
+
+        join_ray()
     with asyncio.Runner(loop_factory=WatchedEventLoop) as runner:
         runner.run(_serve(request))
+
+
+class NotInFleet(Exception):
+    """The fleet has no such region or cluster: there would be nothing to serve; the message says which there are."""
+
+
+async def _require_in_fleet(request: TierRequest) -> None:
+    """Raises NotInFleet. Before any fleet is applied everything may be in it: then the tier waits for that."""
+    if request.region is None:
+        return
+    async with Database(request.database_url) as database:
+        fleet = await database.run(fleet_store.load_outline, give_up_after_s=float("inf"))
+    if not fleet:
+        return
+    if request.region not in fleet:
+        raise NotInFleet(f"the fleet has no region {request.region}; it has {listed(sorted(fleet), _NAMED)}")
+    if request.cluster is not None and request.cluster not in fleet[request.region]:
+        of_region = listed(sorted(fleet[request.region]), _NAMED) or "none"
+        others = [region for region, clusters in fleet.items() if request.cluster in clusters]
+        where = f"; {request.cluster} is in region {others[0]}" if others else ""
+        raise NotInFleet(f"region {request.region} has no cluster {request.cluster}; its clusters: {of_region}{where}")
 
 
 async def _serve(request: TierRequest) -> None:

@@ -11,6 +11,7 @@ import os
 import threading
 
 from services.log_output import configure_logging
+from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.tier_process import TierRequest, run_until
 from services.tiers.loop_watchdog import WatchedEventLoop
 
@@ -22,6 +23,7 @@ class TierActor:
 
     def __init__(self, request: TierRequest) -> None:
         configure_logging(request.home / "logs" / "tiers" / f"{request.name.replace('/', '-')}.log")
+        lower_own_score(SERVICE_SCORE)
         self._address: str | None = None
         self._listening = threading.Event()
         self._loop = WatchedEventLoop()

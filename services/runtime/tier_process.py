@@ -9,19 +9,18 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from domain.identifiers import ClusterId, RegionId
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.engine import Database
 from services.runtime.clock_record import load_clock
 from services.runtime.collection import forget_for_collection, short_collections
 from services.runtime.executor_kind import ExecutorKind
+from services.runtime.tier_place import TierKind, TierPlace
 from services.tiers.loop_watchdog import watched_loop
 
 _STOP_GRACE_S = 2.0
@@ -30,35 +29,14 @@ _BIND_RETRY_REAL_S = 0.2
 _log = structlog.get_logger(__name__)
 
 
-class TierKind(StrEnum):
-    GLOBAL = "global"
-    REGIONAL = "regional"
-    CLUSTER = "cluster"
-
-
-@dataclass(frozen=True, slots=True)
-class TierRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierRequest(TierPlace):
     """Which tier to be, and where. Picklable: it travels to Ray actors."""
 
-    kind: TierKind
     database_url: str
     home: Path
     configuration: Configuration
-    listen: str = "127.0.0.1:0"
-    region: RegionId | None = None
-    cluster: ClusterId | None = None
     executor: ExecutorKind = ExecutorKind.RAY
-
-    @property
-    def name(self) -> str:
-        """As its lease is called: global, regional/<region>, cluster/<cluster>."""
-        match self.kind:
-            case TierKind.GLOBAL:
-                return "global"
-            case TierKind.REGIONAL:
-                return f"regional/{self.region}"
-            case TierKind.CLUSTER:
-                return f"cluster/{self.cluster}"
 
 
 class Tier(Protocol):
@@ -71,25 +49,44 @@ class Tier(Protocol):
     async def stop(self, grace_s: float) -> None: ...
 
 
-async def run_tier(request: TierRequest, listening: Callable[[str], None]) -> None:
-    """Runs the tier until cancelled; `listening` gets the address once it can be called."""
-    async with Database(request.database_url) as database:
-        clock = await database.run(load_clock, give_up_after_s=float("inf"))
-        tier = _make_tier(request, database, clock)
-        forget_for_collection()
-        host = request.listen.rpartition(":")[0]
-        port = await _listen(tier, request.listen)
-        address = f"{host}:{port}"
-        listening(address)
-        _log.info("listening", tier=request.name, address=address, process_id=os.getpid())
-        try:
-            # Process ids are used again, and there may be several tiers in one process.
-            await tier.run(address, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
-        finally:
-            await tier.stop(_STOP_GRACE_S)
+async def run_tier(
+    request: TierRequest,
+    listening: Callable[[str], None],
+    *,
+    waiting: Callable[[], None] = lambda: None,
+    database: Database | None = None,
+) -> None:
+    """Runs the tier until cancelled; `listening` gets the address once it can be called.
+
+    `waiting` is called, once, when somebody else has the port. `database`: one that is open, where several tiers of a process
+    share one.
+    """
+    if database is not None:
+        await _run_on(database, request, listening, waiting)
+        return
+    async with Database(request.database_url) as own:
+        await _run_on(own, request, listening, waiting)
 
 
-async def _listen(tier: Tier, listen: str) -> int:
+async def _run_on(
+    database: Database, request: TierRequest, listening: Callable[[str], None], waiting: Callable[[], None]
+) -> None:
+    clock = await database.run(load_clock, give_up_after_s=float("inf"))
+    tier = _make_tier(request, database, clock)
+    forget_for_collection()
+    host = request.listen.rpartition(":")[0]
+    port = await _listen(tier, request.listen, waiting)
+    address = f"{host}:{port}"
+    listening(address)
+    _log.info("listening", tier=request.name, address=address, process_id=os.getpid())
+    try:
+        # Process ids are used again, and there may be several tiers in one process.
+        await tier.run(address, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+    finally:
+        await tier.stop(_STOP_GRACE_S)
+
+
+async def _listen(tier: Tier, listen: str, waiting: Callable[[], None]) -> int:
     """Waits while the port is still held by a predecessor that has not quite gone."""
     announced = False
     while True:
@@ -99,6 +96,7 @@ async def _listen(tier: Tier, listen: str) -> int:
             if not announced:
                 _log.warning("cannot listen yet", address=listen, error=str(error))
                 announced = True
+                waiting()
             await asyncio.sleep(_BIND_RETRY_REAL_S)
 
 
@@ -108,7 +106,7 @@ def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) ->
         case TierKind.GLOBAL:
             from services.global_scheduler.tier import GlobalSchedulerTier
 
-            return GlobalSchedulerTier(database, clock, request.configuration)
+            return GlobalSchedulerTier(database, clock, request.configuration, home=request.home)
         case TierKind.REGIONAL:
             from services.regional_scheduler.tier import RegionalSchedulerTier
 

@@ -21,6 +21,7 @@ import numpy as np
 from domain.identifiers import TenantId
 from formats.problems import FormatError
 from global_scheduler.level_parameters import given_parameters
+from services.runtime.home import HomeLayout, default_home
 from services.simulation.inputs import SimulationInputs
 from simulator.baselines import BASELINES
 from simulator.engine.settings import SimulationSettings
@@ -30,7 +31,6 @@ from simulator.results.figures import RunCost
 from simulator.results.record_file import load_record, save_record
 from simulator.results.run_record import RunRecord
 
-CACHE_VARIABLE = "XDG_CACHE_HOME"
 GREATEST_BYTES = 2 * 2**30
 """Of all runs that are kept together; beyond it those go that were not asked for longest."""
 DECIDING_PACKAGES = (
@@ -46,8 +46,8 @@ DECIDING_PACKAGES = (
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """`topmast/simulations` in XDG_CACHE_HOME, or in ~/.cache."""
-    return Path(environment.get(CACHE_VARIABLE) or "~/.cache").expanduser() / "topmast" / "simulations"
+    """In TOPMAST_HOME."""
+    return HomeLayout(default_home(environment)).simulations
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from domain.events import Event
+from formats.atomic_file import atomic_file
 from formats.event_log import open_event_log
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
-from services.command_line.atomic_file import atomic_file
 from services.simulation.run import FinishedRun, compared, measured_run
 from simulator.engine.event_log import EventSink
 from simulator.engine.settings import SimulationSettings

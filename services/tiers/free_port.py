@@ -6,6 +6,8 @@ import errno
 import socket
 from random import SystemRandom
 
+from services.tiers.port_holder import port_holder
+
 _PORTS = range(20_000, 32_768)
 """Below those that Linux hands out (32768 and up) and above those of Ray's workers (10002 to 19999)."""
 
@@ -48,7 +50,9 @@ def require_port(host: str, port: int) -> None:
 
 def _why_not(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is taken; name a free one with --port, or --port 0 for any"
+        holder = port_holder(port)
+        taken = f"taken by {holder}" if holder else "taken"
+        return f"port {port} of {host} is {taken}; name a free one with --port, or --port 0 for any"
     if error.errno == errno.EACCES:
         return f"port {port} of {host} is reserved for the administrator; name one above 1023 with --port"
     return f"cannot listen at {host}: {error.strerror}; name an address of this machine with --listen-host"

@@ -20,7 +20,7 @@ from services.database.lease_store import Lease
 from services.tiers.lease_renewal import LeaseRenewal, RenewalEnd
 from services.tiers.lease_times import SILENCE_REAL_S, LeaseTimes
 
-_LONGEST_BETWEEN_TURNS_REAL_S: Final = 0.25
+_LONGEST_BETWEEN_TURNS_REAL_S: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 

@@ -11,14 +11,17 @@ arguments over what would read a little better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup, tasks_of
+from domain.dependencies import Dependency, dependency_of
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, JobName, MachineId, RegionId, TableId, TenantId
 from domain.life_cycle import State
 from domain.model_profile import ModelProfile
+from domain.notification import Notification
 from domain.placement import TaskPlacement
 from domain.resources import TaskResources
+from domain.runtime_environment import RuntimeEnvironment
 from domain.scaling import ScalingPoint
 from domain.workload import (
     DEFAULT_STOP_GRACE_S,
@@ -63,6 +66,13 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         _retry_from_proto(message.retry) if message.HasField("retry") else _DEFAULT_RETRY,
         message.stop_grace_s if message.HasField("stop_grace_s") else DEFAULT_STOP_GRACE_S,
         message.priority if message.HasField("priority") else None,
+        message.package,
+        message.max_time_s if message.HasField("max_time_s") else None,
+        message.hold,
+        message.priority_class,
+        tuple([dependency_of(text) for text in message.after]),
+        message.array,
+        Notification(message.notify.url, tuple(message.notify.events)) if message.HasField("notify") else None,
     )
 
 
@@ -98,6 +108,17 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification 
         _affinity_from_proto(message),
         scaling=tuple([ScalingPoint(point.tasks, point.throughput) for point in message.scaling]),
         across_clusters=message.across_clusters,
+        runtime=_runtime_from_proto(message.runtime) if message.HasField("runtime") else None,
+    )
+
+
+def _runtime_from_proto(message: workload_pb2.RuntimeEnvironment) -> RuntimeEnvironment:
+    return RuntimeEnvironment(
+        python=message.python,
+        requirements=message.requirements,
+        conda=message.conda,
+        conda_file=message.conda_file,
+        image=message.image,
     )
 
 
@@ -142,6 +163,8 @@ def _retry_from_proto(message: workload_pb2.RetryPolicy) -> RetryPolicy:
         message.max_retries,
         message.backoff_s or _DEFAULT_RETRY.backoff_s,
         message.backoff_cap_s or _DEFAULT_RETRY.backoff_cap_s,
+        tuple(message.on_exit_codes),
+        tuple(message.never_on),
     )
 
 
@@ -171,12 +194,30 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         labels=dict(specification.labels),
         stop_grace_s=specification.stop_grace_s,
         priority=specification.priority,
+        package=specification.package,
+        max_time_s=specification.max_time_s,
+        hold=specification.hold,
+        priority_class=specification.priority_class,
+        after=map(str, specification.after),
+        array=specification.array,
     )
     if retry != _DEFAULT_RETRY:
         message.retry.max_retries = retry.max_retries
         message.retry.backoff_s = retry.backoff_s
         message.retry.backoff_cap_s = retry.backoff_cap_s
+        message.retry.on_exit_codes.extend(retry.on_exit_codes)
+        message.retry.never_on.extend(retry.never_on)
+    if specification.notify is not None:
+        message.notify.url = specification.notify.url
+        message.notify.events.extend(specification.notify.events)
     return message
+
+
+def with_dependencies(serialized: bytes, after: Sequence[Dependency]) -> bytes:
+    """The same serialised specification, waiting for these."""
+    message = workload_pb2.WorkloadSpecification.FromString(serialized)
+    message.after[:] = map(str, after)
+    return message.SerializeToString(deterministic=True)
 
 
 def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
@@ -195,6 +236,7 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         consolidate=job.consolidate,
         scaling=[workload_pb2.ScalingPoint(tasks=tasks, throughput=speed) for tasks, speed in job.scaling],
         across_clusters=job.across_clusters,
+        runtime=None if job.runtime is None else _runtime_to_proto(job.runtime),
     )
     if job.profile is not None:
         message.profile.SetInParent()
@@ -219,6 +261,16 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
             message.emulated.duration_s = duration_s
             message.emulated.checkpoint_interval_s = checkpoint_interval_s
     return message
+
+
+def _runtime_to_proto(runtime: RuntimeEnvironment) -> workload_pb2.RuntimeEnvironment:
+    return workload_pb2.RuntimeEnvironment(
+        python=runtime.python,
+        requirements=runtime.requirements,
+        conda=runtime.conda,
+        conda_file=runtime.conda_file,
+        image=runtime.image,
+    )
 
 
 def _write_affinity(affinity: JobAffinity, message: workload_pb2.JobSpecification) -> None:

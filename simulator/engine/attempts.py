@@ -34,12 +34,12 @@ from cluster_manager.attempt_run.events import (
     Started,
 )
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import new_run, stop_grace_s
+from cluster_manager.attempt_run.run import lost_with_machine, new_run, stop_grace_s
 from domain.cells import virtual_cluster_of
 from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
 from domain.identifiers import MachineId, WorkloadId
-from domain.life_cycle import Happening, State
+from domain.life_cycle import ENDED, Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement, amounts_of, machines_of
 from domain.placement_changes import LossCause, name_of
@@ -47,6 +47,7 @@ from domain.plan import Action, Reclaim, TaskName, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
 from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan
+from simulator.engine.attempt_ends import await_end, end_unfinished
 from simulator.engine.event_queue import Happens
 from simulator.engine.flexible_losses import flexible_tasks_lost
 from simulator.engine.leaving_in_cells import awaiting, leaving_in_cells, wait_no_longer
@@ -203,14 +204,14 @@ class Attempts:
             self.migrate(work, work.goes_on_in)
         elif work.emulated is not None:
             self.set_level(work)
-            world.events.add(max(now, work.emulated.done_s), Happens.COMPLETION, work.index, work.token)
+            await_end(world, work, now)
         elif not work.victims_left:
             set_up_s = self._costs.set_up_s(work.progress)
             world.events.add(max(now, work.dispatched_s + set_up_s), Happens.START, work.index, work.token)
 
-    def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause) -> None:
+    def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause, limit_s: float | None = None) -> None:
         """The attempt has to leave, for no other one: it is gone when its work is saved, or at once if there is none."""
-        self._take(work, LeaveAsked(self._world.clock.now(), Eviction(cause)))
+        self._take(work, LeaveAsked(self._world.clock.now(), Eviction(cause, limit_s=limit_s)))
 
     def give_back(self, region: int, reclaim: Reclaim) -> None:
         """Machines are asked back, as the inventory knows already: attempts on them leave, places kept there are lost."""
@@ -300,7 +301,7 @@ class Attempts:
         world, now = self._world, action.started_s
         work.started_s, work.first_started_s = now, min(now, work.first_started_s)
         speed = work.speed * world.speed.at_start(work.workload.specification, work.placements)
-        emulated = work.begins(now, speed)
+        work.begins(now, speed)
         if world.columns is not None:
             world.columns.start(work)
         world.recorder.started(work, now)
@@ -312,7 +313,7 @@ class Attempts:
             holding = inventory.holding(work.key)
             world.log.started(work, holding.placements if holding is not None else (), now, speed)
         self.set_level(work)
-        world.events.add(emulated.done_s, Happens.COMPLETION, work.index, work.token)
+        await_end(world, work, now)
         for observer in world.observers:
             observer.started(work)
 
@@ -332,7 +333,7 @@ class Attempts:
         world.recorder.changed(work, inventory.entries_of(work.key), now)
         self._await_evictable(work)
         self.set_level(work)
-        world.events.add(work.done_s, Happens.COMPLETION, work.index, work.token)
+        await_end(world, work, now)
         world.news = True
 
     def _go_on_without(self, work: SimulatedWorkload, action: GoOnWithout) -> None:
@@ -361,7 +362,7 @@ class Attempts:
         """It is gone when its work is saved, or its grace is over; at once if a machine under it is lost."""
         world, now = self._world, self._world.clock.now()
         takes_s = self._save(work, work.stops_within_s(action.grace_s, world.settings.loaned.reclaim_deadline_s), now)
-        if work.run.eviction is not None and work.run.eviction.cause is EvictionCause.MACHINE_LOST:
+        if work.run.eviction is not None and work.run.eviction == lost_with_machine(work.run.eviction):
             work.token += 1
             self.vacate(work)
         else:
@@ -393,15 +394,9 @@ class Attempts:
                 world.log.completed(work, now)
             del world.by_name[work.workload.workload]
             return
-        if end.next_state is State.CANCELLED:
-            # Nothing is cancelled in a simulation; but one that begins with a snapshot may find it on its way out.
+        if end.next_state in ENDED:
             self.lose_place(work)
-            work.progress = end.progress
-            world.recorder.cancelled(work, end)
-            if world.log is not None:
-                world.log.cancelled(work, end)
-            world.ended += 1
-            del world.by_name[work.workload.workload]
+            end_unfinished(world, work, end)
             return
         eviction = work.run.eviction
         if eviction is None or end.next_state is not State.PENDING:

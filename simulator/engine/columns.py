@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.identifiers import WorkloadId
+from domain.priority_class import importance_of
 from global_scheduler.arithmetic import Floats
 from global_scheduler.knowledge import OracleWork
 from global_scheduler.scan_plan import ScanPlan
@@ -43,6 +44,9 @@ class WorkloadColumns:
         """As it was stored by the last pass that changed it."""
         self._tenant = np.zeros(count, np.int32)
         self._quota_priority = np.zeros(count, np.int8)
+        self._importance = np.zeros(count, np.int8)
+        self._any_important = False
+        """Whether anything is of another priority class than the normal one."""
         self.submitted_s = np.zeros(count, np.float64)
         self.gpus = np.zeros(count, np.float64)
         self._remaining_s = np.zeros(count, np.float64)
@@ -81,6 +85,9 @@ class WorkloadColumns:
         """It exists from now on."""
         index = work.index
         self._tenant[index], self._quota_priority[index] = work.tenant, work.quota_priority
+        importance = importance_of(work.workload.specification.priority_class)
+        if importance:
+            self._importance[index], self._any_important = importance, True
         self.submitted_s[index] = work.submitted_s
         charges = sorted((self._bucket_number[bucket], amount) for bucket, amount in work.charges.items())
         while self._used + len(charges) > len(self._bucket):
@@ -122,6 +129,21 @@ class WorkloadColumns:
     def is_ranked(self, work: SimulatedWorkload) -> bool:
         """Whether a pass has ranked it since it came into the queue."""
         return bool(self._stored_priority[work.index] != NOT_RANKED)
+
+    @property
+    def names(self) -> NDArray[np.object_]:
+        """The ids of all workloads, by index."""
+        return self._names
+
+    @property
+    def ranked_priority(self) -> NDArray[np.int8]:
+        """By index, the priority that the last pass gave it; NOT_RANKED: none has, since it came into the queue."""
+        return self._stored_priority
+
+    def standings(self, rows: Integers) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+        """As the last pass has ranked these: priorities, levels, and whether they are within quota."""
+        priority, level = self._stored_priority[rows].astype(np.int64), self._stored_level[rows].astype(np.int64)
+        return priority, level, self._stored_within[rows]
 
     def dispatch(self, work: SimulatedWorkload) -> None:
         """It has an attempt from now on."""
@@ -194,6 +216,7 @@ class WorkloadColumns:
             ),
             known=_KnownRows(self, pending),
             oracle=OracleWork(self._remaining_s[pending]),
+            importance=self._importance[pending] if self._any_important else None,
             checked=False,
         )
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from domain.compaction import CompactionRule
 from domain.eviction import HOUR_S
+from domain.identifiers import RegionId
 from domain.life_cycle import State
 from regional_scheduler.compaction import (
     MOST_KINDS,
+    Compaction,
     RunningAttempt,
     WaitingGang,
     plan_compactions,
+    plan_intake,
+    sources_of_intakes,
 )
 from regional_scheduler.requested_plans import AttemptToChange
 from simulator.engine.attempts import Attempts
@@ -33,7 +38,12 @@ class Compacting:
         rule, members = self._rule, self._world.regions.members
         if rule is None or not len(self._world.queue):
             return
-        under_way = {work.region for work in self._world.live.values() if work.goes_on_in is not None}
+        under_way = {
+            region
+            for work in self._world.live.values()
+            if work.goes_on_in is not None
+            for region in (work.region, work.goes_on_in[0])
+        }
         most_idle = {
             position: idle
             for position, member in enumerate(members)
@@ -49,14 +59,63 @@ class Compacting:
             waiting = [WaitingGang(work.submitted, work.within_quota, now - work.queued_since_s) for work in here]
             running = [self._running(work, now) for work in self._movable(position)]
             for found in plan_compactions(members[position].inventory, waiting, running, rule, now):
-                self._attempts.carry_out(position, found.plan.actions)
-                for key in found.moved:
-                    index = self._attempts.workload_of(key).index
-                    lately = tuple([moved_s for moved_s in self._moved_s.get(index, ()) if moved_s > now - HOUR_S])
-                    self._moved_s[index] = (*lately, now)
-                self.moves += len(found.moved)
-                self.gangs += 1
+                self._carry_out(position, found, now)
+                under_way.add(position)
                 gangs = [work for work in gangs if work.submitted.workload != found.plan.workload]
+        if rule.between_regions:
+            self._take_in(rule, under_way, now)
+
+    def _take_in(self, rule: CompactionRule, under_way: set[int], now: float) -> None:
+        """Room for gangs that lack GPUs in every region, by attempts that go on in another one; no region takes part twice."""
+        regions = {member.region: place for place, member in enumerate(self._world.regions.members)}
+        idle = {
+            region: self._world.regions.members[place].inventory.idle_gpus
+            for region, place in sorted(regions.items())
+            if place not in under_way
+        }
+        for gang in self._first_of_each_kind(sum(idle.values())) if any(idle.values()) else []:
+            waiting = WaitingGang(gang.submitted, gang.within_quota, now - gang.queued_since_s)
+            for source in sources_of_intakes([gang.base_gpus], idle, None):
+                found = None
+                if regions[source] in gang.eligible:
+                    found = self._intake(rule, regions, source, waiting, idle, now)
+                if found is not None:
+                    self._carry_out(regions[found.plan.region], found, now)
+                    del idle[source], idle[found.plan.region]
+                    break
+
+    def _intake(
+        self,
+        rule: CompactionRule,
+        regions: dict[RegionId, int],
+        source: RegionId,
+        gang: WaitingGang,
+        idle: dict[RegionId, int],
+        now: float,
+    ) -> Compaction | None:
+        """Off the source, into the first region with idle GPUs enough of those that are left with the least."""
+        members = self._world.regions.members
+        movable: list[SimulatedWorkload] | None = None
+        for into in sorted(idle, key=lambda one: (idle[one], one)):
+            if into == source or gang.gpus - idle[source] > idle[into]:
+                continue
+            if movable is None:
+                movable = self._movable(regions[source])
+            running = [self._running(work, now) for work in movable if regions[into] in work.eligible]
+            capacity, leaving = members[regions[into]].inventory, members[regions[source]].inventory
+            found = plan_intake(capacity, leaving, [gang], running, rule, now)
+            if found is not None:
+                return found
+        return None
+
+    def _carry_out(self, region: int, found: Compaction, now: float) -> None:
+        self._attempts.carry_out(region, found.plan.actions)
+        for key in found.moved:
+            index = self._attempts.workload_of(key).index
+            lately = tuple([moved_s for moved_s in self._moved_s.get(index, ()) if moved_s > now - HOUR_S])
+            self._moved_s[index] = (*lately, now)
+        self.moves += len(found.moved)
+        self.gangs += 1
 
     def _first_of_each_kind(self, most_gpus: int) -> list[SimulatedWorkload]:
         kinds: dict[tuple[int, bool], SimulatedWorkload] = {}

@@ -149,6 +149,14 @@ class SimulatedEvents:
     def cancelled(self, work: SimulatedWorkload, end: RecordEnd) -> None:
         self._tell(work, EventKind.CANCELLED, end.ended_s, {"progress": end.progress})
 
+    def failed(self, work: SimulatedWorkload, end: RecordEnd) -> None:
+        """For good: its time limit was reached."""
+        details: dict[str, JsonValue] = {"reason": end.reason, "final": True}
+        details |= {"progress": end.progress, "checkpoint_progress": end.checkpoint_progress}
+        if work.run.eviction is not None:
+            details |= _cause_of(work.run.eviction)
+        self._tell(work, EventKind.FAILED, end.ended_s, details)
+
     def completed(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.COMPLETED, now, {"progress": work.work_s, "checkpoint_progress": work.work_s})
 

@@ -19,29 +19,31 @@ class Happens(IntEnum):
     __hash__ = int.__hash__
 
     COMPLETION = 0
-    VACATED = 1
+    TIME_LIMIT = 1
+    """An attempt has run for as long as its workload allows."""
+    VACATED = 2
     """An attempt that was asked to leave has saved its work and is gone."""
-    MACHINE_UP = 2
-    MACHINE_DOWN = 3
-    LEVEL_CHANGE = 4
-    EVICTABLE = 5
+    MACHINE_UP = 3
+    MACHINE_DOWN = 4
+    LEVEL_CHANGE = 5
+    EVICTABLE = 6
     """Time alone makes room: from now on the attempt may be evicted."""
-    START = 6
-    SUBMISSION = 7
-    RETURN_TO_QUEUE = 8
+    START = 7
+    SUBMISSION = 8
+    RETURN_TO_QUEUE = 9
     """A workload that had to wait after a failure may be ranked again."""
-    PROMOTION = 9
+    PROMOTION = 10
     """A workload has waited for so long that it may go back to the best level."""
-    LOAN_CHANGE = 10
-    ACTION = 11
+    LOAN_CHANGE = 11
+    ACTION = 12
     """What runs is to be resized, retuned or moved."""
-    TRIAL_OVER = 12
+    TRIAL_OVER = 13
     """An attempt has run for so long that the skew of its model is known."""
-    TABLES = 13
+    TABLES = 14
     """A copy of a table is complete, or a move of one is due."""
-    SCAN_PASS = 14
-    AUCTION = 15
-    ROUND = 16
+    SCAN_PASS = 15
+    AUCTION = 16
+    ROUND = 17
     """What runs may be resized and retuned."""
 
 

@@ -12,6 +12,7 @@ from domain.life_cycle import State
 from domain.placement import Score
 from domain.plan import Plan
 from domain.rank import Standing
+from domain.time_limit import longest_attempt_s
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusals.kinds import HopelessKinds
@@ -214,7 +215,7 @@ class SimulatedQueuePass:
             if attempt.region == region:
                 # The usual case of `expected_end_s`: there are many of these.
                 end_s = attempt.started_s + (attempt.work_s - attempt.progress - attempt.gained_s)
-                if not end_s >= now:
+                if not now <= end_s <= attempt.limit_reached_s:
                     end_s = self.expected_end_s(attempt)
                 ends.append(ExpectedRelease(end_s, attempt.index, attempt.gpus))
         ends.sort()
@@ -228,7 +229,8 @@ class SimulatedQueuePass:
         """When the attempt will be over if nothing comes between."""
         started = attempt.started_s == attempt.started_s
         since_s = attempt.started_s if started else attempt.dispatched_s + self._set_up_s(attempt, attempt.attempts)
-        return max(self.now, since_s + attempt.remaining_s)
+        lasts_s = min(attempt.remaining_s, longest_attempt_s(attempt.workload.specification))
+        return max(self.now, since_s + lasts_s)
 
     def _set_up_s(self, work: SimulatedWorkload, attempt: int) -> float:
         """From the dispatch of an attempt to its work, if it evicts nothing."""

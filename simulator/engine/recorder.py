@@ -221,6 +221,10 @@ class Recorder:
         self._attempts.finish(work.row, AttemptEnd.CANCELLED, end.ended_s, end.progress, end.progress)
         self._ended_s[work.index] = end.ended_s
 
+    def failed(self, work: SimulatedWorkload, end: RecordEnd) -> None:
+        self._attempts.finish(work.row, AttemptEnd.FAILED, end.ended_s, end.progress, end.checkpoint_progress)
+        self._ended_s[work.index] = end.ended_s
+
     def completed(self, work: SimulatedWorkload, now: float) -> None:
         self._attempts.finish(work.row, AttemptEnd.COMPLETED, now, work.work_s, work.work_s)
         self._ended_s[work.index] = now

@@ -32,7 +32,7 @@ class Reserving:
         queued = [work for name in self._all() if self._is_queued(work := self._world.by_name[name])]
         for work in sorted(queued, key=lambda one: (self._queue_pass.standing_of(one), -one.credit, one.index)):
             self._queue_pass.start(work)
-        self._end_those_not_queued(now)
+        self.end_those_not_queued(now)
 
     def look(self, now: float) -> None:
         """Now and then all reservations are looked at, and new ones are made."""
@@ -72,7 +72,10 @@ class Reserving:
                 self._world.log.reserved(one, self._world.by_name[one.workload], now)
         self._world.news |= inventory.reserved.opened != opened
 
-    def _end_those_not_queued(self, now: float) -> None:
+    def end_those_not_queued(self, now: float) -> None:
+        """Who has started, or is not queued any more, needs no place."""
+        if self._rule is None:
+            return
         for name, one in self._all().items():
             work = self._world.by_name[name]
             if not self._is_queued(work):

@@ -7,6 +7,7 @@ import math
 from domain.life_cycle import Happening, State
 from domain.rank import Standing
 from simulator.engine.attempts import Attempts
+from simulator.engine.auction_rounds import AuctionRounds, are_held_in_rounds
 from simulator.engine.cell_changes import change_cells
 from simulator.engine.compacting import Compacting
 from simulator.engine.event_queue import Happens
@@ -39,6 +40,12 @@ class Scheduling:
         self._guarded = [member for member in members if member.inventory.has_guarded_mechanisms]
         self._compacting = Compacting(world, attempts)
         self._reserving = Reserving(world, queue_pass)
+        self.rounds: AuctionRounds | None = None
+        """Where the queue of scan passes is auctioned in rounds."""
+        if scanner is not None and are_held_in_rounds(world):
+            self.rounds = AuctionRounds(
+                world, scanner.columns, queue_pass, self._reserving.end_those_not_queued, self._after_walk
+            )
         self.scan_passes = 0
 
     def decide(self, now: float) -> None:
@@ -55,6 +62,8 @@ class Scheduling:
         if math.isinf(self._scan_due_s):
             self._scan_due_s = self._next_multiple_s(world.settings.scan_period_s, now)
             world.events.add(self._scan_due_s, Happens.SCAN_PASS)
+        if self.rounds is not None and self._scan_due_s > now:
+            self.rounds.look(now)
 
     def _auction_in_time(self, now: float) -> None:
         """Without scan passes: auctions are held now, or at the next multiple of their period."""
@@ -98,7 +107,9 @@ class Scheduling:
                 world.log.ranked(work, work.standing, now)
         columns.store(pending, plan)
         queue.rank(pending[plan.order])
-        if world.settings.auction_latency_s > 0:
+        if self.rounds is not None:
+            self.rounds.ranked(pending[plan.order], now)
+        elif world.settings.auction_latency_s > 0:
             world.events.add(now + world.settings.auction_latency_s, Happens.AUCTION)
         else:
             self.hold_auctions(now)
@@ -111,12 +122,22 @@ class Scheduling:
                     self._world.log.mechanism_failed(member.region, failure, now)
 
     def hold_auctions(self, now: float) -> None:
-        """The policy allocates what capacity there is to the queue as it is ranked."""
+        """The policy allocates what capacity there is to the queue as it is ranked; or the round that is open is over."""
+        if self.rounds is not None:
+            self.rounds.close(now)
+            return
         self._auction_due = False
         self._queue_pass.begin(now)
         self._world.policy.allocation.allocate(self._queue_pass)
         self._reserving.start_reserved(now)
         self._note_refusals(now)
+        self._reserving.look(now)
+        self._compacting.make_room(now)
+        self._tell_failures(now)
+
+    def _after_walk(self, now: float) -> None:
+        """The auctions in rounds have come to the end of the queue."""
+        self._reserving.start_reserved(now)
         self._reserving.look(now)
         self._compacting.make_room(now)
         self._tell_failures(now)

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Annotated
 
 import yaml
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from cluster_manager.skew.slowdown import SlowdownStep
 from domain.service_scope import DistributionScope
@@ -44,6 +45,23 @@ class CostSettings(Schema):
     def set_up_s(self, progress: float) -> float:
         """From the moment when its place is free until an attempt works that goes on from there."""
         return self.container_start_s + (self.restore_s if progress > 0 else 0.0)
+
+
+class AuctionRoundSettings(Schema):
+    """Auctions in rounds along the queue, as the service holds them; only for policies that rank by scan passes and start
+    the first that fits (`simulator.engine.auction_rounds`)."""
+
+    window: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """So many workloads a round puts up at most; None: no rounds, each pass is decided as a whole, one after the other."""
+    round_latency_s: Seconds = 0.0
+    """From the opening of a round to its decisions, and to the next one."""
+
+    @field_validator("round_latency_s")
+    @classmethod
+    def _of_rounds(cls, value: float, others: ValidationInfo) -> float:
+        if value > 0 and others.data.get("window", 1) is None:
+            raise PydanticCustomError("no_rounds", "must be 0 as long as auction_rounds.window is not set")
+        return value
 
 
 class FailureSettings(Schema):
@@ -113,6 +131,7 @@ class LoanedSettings(Schema):
 
 _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
     {
+        "auction_rounds": AuctionRoundSettings,
         "compaction": CompactionSection,
         "costs": CostSettings,
         "failures": FailureSettings,
@@ -136,6 +155,7 @@ _WHOLE_NUMBERS = frozenset(
         "evictions_per_workload_and_hour",
         "check_every_events",
         "gpus_per_gpu",
+        "window",
     }
 )
 
@@ -165,8 +185,10 @@ class SimulationSettings(Schema):
     """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
     round_s: Annotated[float, Field(gt=0, le=1e9)] = 300.0
     """What runs is resized and retuned at multiples of this, when something has happened (only for policies that do either)."""
+    auction_rounds: AuctionRoundSettings = AuctionRoundSettings()
+    """Off: a pass is decided at one instant."""
     auction_latency_s: Seconds = 0.0
-    """From a scan pass to the decisions that are made on it."""
+    """From a scan pass to the decisions that are made on it, where these are not made in rounds."""
     auction_period_s: Seconds = 0.0
     """Policies that make no scan passes decide at multiples of this, when something has changed; 0: at once."""
     usage_window_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
@@ -186,6 +208,17 @@ class SimulationSettings(Schema):
     the log and a violated law."""
     stop_after_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     """The run is broken off so long after its beginning; 0: it runs to the end."""
+
+    @field_validator("auction_latency_s")
+    @classmethod
+    def _of_no_rounds(cls, value: float, others: ValidationInfo) -> float:
+        rounds = others.data.get("auction_rounds")
+        if value > 0 and isinstance(rounds, AuctionRoundSettings) and rounds.window is not None:
+            raise PydanticCustomError(
+                "rounds",
+                "must be 0 where auction_rounds.window is set: it is auction_rounds.round_latency_s that counts",
+            )
+        return value
 
 
 def settings_from(document: object, changes: Sequence[str], source: str) -> SimulationSettings:

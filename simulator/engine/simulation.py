@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from data_placement.catalog import Catalog
+from domain.events import EvictionCause
 from domain.scaling import LinearScaling
 from domain.snapshot import Snapshot
 from formats.problems import FieldProblem, FormatError
@@ -291,6 +292,7 @@ class Simulation:
         """What to do with a workload, by the kind of the event; the other kinds are not of workloads."""
         return {
             Happens.COMPLETION: self._complete,
+            Happens.TIME_LIMIT: self._time_is_over,
             Happens.START: self._attempts.start,
             Happens.VACATED: self._vacate,
             Happens.LEVEL_CHANGE: self._attempts.set_level,
@@ -303,6 +305,10 @@ class Simulation:
         # Nobody asks for the run of what has ended, and there may be very many.
         work.run, work.placements = NO_RUN, ()
         self.world.ended += 1
+        self._bindings.ended(work, self.world.clock.now())
+
+    def _time_is_over(self, work: SimulatedWorkload) -> None:
+        self._attempts.tell_to_leave(work, EvictionCause.TIME_LIMIT, work.workload.specification.max_time_s)
         self._bindings.ended(work, self.world.clock.now())
 
     def _vacate(self, work: SimulatedWorkload) -> None:

@@ -20,7 +20,14 @@ def eviction_of(attempt: RunningAttempt) -> Eviction | None:
     leaving = attempt.leaving
     if leaving is None:
         return None
-    return Eviction(leaving.cause, leaving.by, leaving.by_standing, to=machines_of(goes_on_at(attempt)))
+    by_limit = leaving.cause is EvictionCause.TIME_LIMIT
+    return Eviction(
+        leaving.cause,
+        leaving.by,
+        leaving.by_standing,
+        to=machines_of(goes_on_at(attempt)),
+        limit_s=attempt.workload.specification.max_time_s if by_limit else None,
+    )
 
 
 def goes_on_at(attempt: RunningAttempt) -> tuple[TaskPlacement, ...]:

@@ -15,6 +15,7 @@ from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from domain.snapshot import AttemptSoFar
+from domain.time_limit import limit_reached_s
 from domain.workload import Workload, WorkloadSpecification, least_often
 from regional_scheduler.rounds import Lot
 from simulator.engine.ways_to_run import WayToRun
@@ -173,6 +174,11 @@ class SimulatedWorkload:
     def done_s(self) -> float:
         """When its attempt has done all work; never, while it does not run."""
         return math.inf if self.emulated is None else self.emulated.done_s
+
+    @property
+    def limit_reached_s(self) -> float:
+        """When its attempt has run for as long as it may; infinity: never."""
+        return limit_reached_s(self.started_s, self.workload.specification.max_time_s)
 
     def begins(self, now: float, speed: float) -> EmulatedWork:
         """Its attempt, which started just now, works at that speed."""

@@ -21,6 +21,7 @@ from global_scheduler.scan_settings import QueueRule
 from global_scheduler.service_history import ServiceHistory
 from simulator.engine.asked_capacity import AskedCapacity
 from simulator.engine.attempts import Attempts
+from simulator.engine.auction_rounds import are_held_in_rounds, refuse_several_ways
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.intake import Intake
@@ -126,6 +127,9 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
 def make_intake(world: World, loans: LoanSchedule | None = None, estimates: Sequence[float] = ()) -> Intake:
     """What makes workloads of rows, as the policy wants them cut and grouped; `estimates` are by index (none: all are right)."""
     policy, settings = world.policy, world.settings
+    loaned = _loaned_gpus(world, loans)
+    if loaned is not None and are_held_in_rounds(world) and any(m != loaned.model for m in world.fleet.gpu_models()):
+        raise refuse_several_ways()
     return Intake(
         world.tenants,
         world.regions,
@@ -139,7 +143,7 @@ def make_intake(world: World, loans: LoanSchedule | None = None, estimates: Sequ
         trace_regions_bind=settings.trace_regions_bind,
         charged=policy.scans,
         ask=tuned_asks(world),
-        loaned=_loaned_gpus(world, loans),
+        loaned=loaned,
         estimates=estimates,
         reserves=settings.reservations.enabled,
     )

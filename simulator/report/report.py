@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from formats.atomic_file import atomic_file
 from simulator.report.comparison_panels import comparison_panels
 from simulator.report.duration_panels import completion_panel, queueing_panel, waiting_panels
 from simulator.report.gantt_panel import GanttChoice, gantt_panel
@@ -42,9 +43,8 @@ def write_report(
     there is no run, or for a choice that the runs do not have.
     """
     document = report_of(runs, figures, comparison, title=title, choice=choice)
-    unfinished = path.with_name(f".{path.name}.part")
-    unfinished.write_text(document, encoding="utf-8")
-    unfinished.replace(path)
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(document, encoding="utf-8")
 
 
 def report_of(

@@ -218,7 +218,8 @@ class _LogReader:
         self._is_not_there(record, t_s, EventKind.MACHINE_DOWN)
 
     def _machine_up(self, record: Record, t_s: float) -> None:
-        self._is_there(record, t_s, EventKind.MACHINE_DOWN)
+        if record.get("still_down") is not True:
+            self._is_there(record, t_s, EventKind.MACHINE_DOWN)
 
     def _reclaimed(self, record: Record, t_s: float) -> None:
         self._is_of_inference(record)

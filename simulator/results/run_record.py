@@ -55,6 +55,8 @@ class AttemptEnd(IntEnum):
     """It went on elsewhere, as the next attempt."""
     CHANGE_REFUSED = 9
     """A cluster refused a change of what it holds, and that could not be undone."""
+    REQUEUED = 10
+    """Its user sent it back to the queue."""
 
 
 END_OF_CAUSE: Final[Mapping[str, AttemptEnd]] = MappingProxyType(
@@ -66,6 +68,8 @@ END_OF_CAUSE: Final[Mapping[str, AttemptEnd]] = MappingProxyType(
         EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
         EvictionCause.MIGRATED: AttemptEnd.MIGRATED,
         EvictionCause.CHANGE_REFUSED: AttemptEnd.CHANGE_REFUSED,
+        EvictionCause.TIME_LIMIT: AttemptEnd.FAILED,
+        EvictionCause.REQUEUED: AttemptEnd.REQUEUED,
     }
 )
 """How an attempt ended that was evicted, by the cause."""

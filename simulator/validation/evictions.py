@@ -1,5 +1,5 @@
 """I5: a victim stands strictly worse than the one it made room for, or uses its cells opportunistically; other causes are
-reclaim, loss, drain and cancel.
+reclaim, loss, drain, migration, a change that was refused, and what its own user wants: cancel, requeue, a time limit.
 
 The workload that gets the room says at its dispatch what it evicts; each preemption must be in such a list, of a
 dispatch to the victim's region. The victim's standing is the one it had when it was chosen: it may be reclassified
@@ -11,11 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from domain.events import EvictionCause
+from domain.events import EventKind, EvictionCause
 from domain.fleet import MachineState
-from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
+from simulator.validation.lives import CLOCK_SLACK_S, AttemptLife, Lives, Standing, WorkloadLife
 from simulator.validation.machines import Machines, MachineUse
-from simulator.validation.record_fields import BadField, Record, flag_field, text_field, texts_field, whole_field
+from simulator.validation.record_fields import (
+    BadField,
+    Record,
+    flag_field,
+    number_field,
+    text_field,
+    texts_field,
+    whole_field,
+)
 from simulator.validation.report import Findings, Invariant
 
 _CAUSES = frozenset(cause.value for cause in EvictionCause)
@@ -99,6 +107,8 @@ class Evictions:
         elif cause == EvictionCause.DRAINED:
             drained = [m for m in _machines(attempt) if _was_draining(m, attempt) or _was_down(m, attempt)]
             self._check_machines(attempt, "drained", drained)
+        elif cause == EvictionCause.TIME_LIMIT:
+            self._check_time_limit(attempt, record)
         return cause
 
     def successor(self, attempt: AttemptLife, record: Record, cause: str) -> int | None:
@@ -148,6 +158,15 @@ class Evictions:
         if not found:
             names = ", ".join(dict.fromkeys(machine.name for machine in _machines(attempt))) or "none"
             self._add(f"{attempt.name} is evicted because a machine was {what}, but none of its own was ({names})")
+
+    def _check_time_limit(self, attempt: AttemptLife, record: Record) -> None:
+        """It has run for as long as it may, and not less; it does not return to the queue."""
+        limit_s, t_s = number_field(record, "limit_s"), number_field(record, "t")
+        if text_field(record, "event") == EventKind.EVICTED:
+            self._add(f"{attempt.name} returns to the queue, but its time limit was reached")
+        elif attempt.started_s is None or t_s - attempt.started_s < limit_s - CLOCK_SLACK_S:
+            ran = "has not started" if attempt.started_s is None else f"ran for {t_s - attempt.started_s:g} s"
+            self._add(f"{attempt.name} is stopped for its time limit of {limit_s:g} s, but {ran}")
 
     def _check_victim(
         self, attempt: AttemptLife, newcomer: str, standing: Standing, region: str, *, own_cells: bool

@@ -112,6 +112,7 @@ class WorkloadLife:
         "charge",
         "emulated",
         "goes_on_as",
+        "held",
         "jobs",
         "jobs_submitted",
         "kept",
@@ -157,6 +158,8 @@ class WorkloadLife:
         """It was evicted in order to go on elsewhere: its next event is the dispatch of this attempt."""
         self.cancelling = False
         """Evicted because it was cancelled: only `cancelled` may follow."""
+        self.held = False
+        """Its user holds it: it is not dispatched before it is released."""
 
 
 class Lives:
@@ -242,6 +245,8 @@ class Lives:
             self._add(f"is dispatched as attempt {number} while attempt {life.attempt.number} is live: they overlap")
         if number != life.attempts + 1:
             self._add(f"is dispatched as attempt {number}, but the attempts before it are {life.attempts}")
+        if life.held and life.goes_on_as is None:
+            self._add(f"is dispatched as attempt {number} while its user holds it")
         if life.cancelling:
             self._add(f"is dispatched as attempt {number} although it was evicted because it had been cancelled")
 

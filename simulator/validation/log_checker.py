@@ -38,6 +38,7 @@ from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, V
 from simulator.validation.reservations import Reservations
 from simulator.validation.sharing_safety import SharingSafety, reason_of_wait
 from simulator.validation.tuned_speeds import TunedSpeeds
+from simulator.validation.user_requests import UserRequests
 
 _CHANGES = frozenset({EventKind.RESIZED.value, EventKind.TUNED.value})
 
@@ -67,8 +68,7 @@ class LogChecker:
         self._tuned_speeds = TunedSpeeds(profiles, self._findings)
         self._sharing = SharingSafety(fleet, self._machines, self._findings)
         self._lost_clusters = LostClusters(fleet, self._machines, self._findings)
-        self._events = 0
-        self._kinds: Counter[str] = Counter()
+        self._events, self._kinds = 0, Counter[str]()
         self._handlers: MappingProxyType[str, Callable[[Record, float], None]] = MappingProxyType(
             {
                 EventKind.SUBMITTED.value: self._submitted,
@@ -96,6 +96,7 @@ class LogChecker:
                 EventKind.MACHINE_MOVED.value: self._machine_moved,
                 **self._lost_clusters.handlers,
                 **Reservations(fleet, self._lives, self._findings).handlers,
+                **UserRequests(self._lives, self._quotas, self._findings).handlers,
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.LOAN_SHORT.value: self._loan_short,

@@ -224,7 +224,7 @@ class Machines:
         if machine is None:
             return
         try:
-            machine.state = _state_after(machine, kind)
+            machine.state = _state_after(machine, kind, still_down=record.get("still_down") is True)
         except MachineTransitionRefused as refused:
             self._add(str(refused))
             return
@@ -269,9 +269,11 @@ class Machines:
         self._findings.add(Invariant.I1, sentence)
 
 
-def _state_after(machine: MachineUse, kind: str) -> MachineState:
-    """By the table of a machine's life; raises MachineTransitionRefused."""
+def _state_after(machine: MachineUse, kind: str, *, still_down: bool) -> MachineState:
+    """By the table of a machine's life; raises MachineTransitionRefused. `still_down`: its drain alone is undone."""
     state = machine.state
+    if kind == "machine_up" and still_down:
+        return next_machine_state(MachineId(machine.name), state, MachineHappening.UNDRAINED)
     if kind == "machine_up" and not state.is_down and state is not MachineState.DRAINING:
         # It is up, and that is said again.
         return state

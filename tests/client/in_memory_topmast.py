@@ -19,6 +19,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from topmast.v1 import (
     cluster_manager_pb2,
     event_pb2,
+    fleet_state_pb2,
     global_scheduler_pb2,
     global_scheduler_pb2_grpc,
     workload_pb2,
@@ -56,6 +57,8 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         self.events: list[event_pb2.Event] = []
         self.fleet = global_scheduler_pb2.ApplyFleetRequest()
         self.tenants = global_scheduler_pb2.ApplyTenantsRequest()
+        self.changes = global_scheduler_pb2.DryRunChanges()
+        """What dry runs of applying are told."""
         self.log: dict[str, list[cluster_manager_pb2.ReadLogsResponse]] = {}
         self.log_ended: set[tuple[str, int]] = set()
         self.cluster_addresses: dict[str, str] = {}
@@ -181,6 +184,9 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
             bad = error_details_pb2.BadRequest()
             bad.field_violations.add(field=f"{path}specification.name", description="is empty")
             await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "the workload is not valid", bad)
+        if request.dry_run:
+            host = global_scheduler_pb2.HostingRegion(region="eu", clusters=["eu-1", "eu-2"])
+            return global_scheduler_pb2.SubmitWorkloadResponse(hosts=[host])
         body = specification.SerializeToString(deterministic=True)
         key = (specification.tenant, request.idempotency_key)
         if request.idempotency_key and key in self.keys:
@@ -320,7 +326,8 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         self, request: global_scheduler_pb2.ApplyFleetRequest, context: Context
     ) -> global_scheduler_pb2.ApplyFleetResponse:
         await self.begin("ApplyFleet", context)
-        self.fleet = request
+        if not request.dry_run:
+            self.fleet = request
         clusters = [cluster for region in request.fleet.regions for cluster in region.clusters]
         machines = [machine for cluster in clusters for rack in cluster.racks for machine in rack.machines]
         return global_scheduler_pb2.ApplyFleetResponse(
@@ -329,6 +336,7 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
             machines=len(machines),
             gpus=sum(machine.gpus for machine in machines),
             tenants=len(request.tenants.tenants),
+            changes=self.changes if request.dry_run else None,
         )
 
     async def GetVirtualClusters(
@@ -381,6 +389,8 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         self, request: global_scheduler_pb2.ApplyTenantsRequest, context: Context
     ) -> global_scheduler_pb2.ApplyTenantsResponse:
         await self.begin("ApplyTenants", context)
+        if request.dry_run:
+            return global_scheduler_pb2.ApplyTenantsResponse(tenants=len(request.tenants), changes=self.changes)
         self.tenants = request
         return global_scheduler_pb2.ApplyTenantsResponse(tenants=len(request.tenants))
 
@@ -390,6 +400,25 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         await self.begin("DeclareLost", context)
         ended = {"east": ["w1#1", "w2#3"], "west": ["w3#2"]}.get(request.region, [])
         return global_scheduler_pb2.DeclareLostResponse(clusters=["east-a"] if ended else [], attempts=ended)
+
+    async def GetFleet(
+        self, _request: fleet_state_pb2.GetFleetRequest, context: Context
+    ) -> fleet_state_pb2.GetFleetResponse:
+        """As it was applied; nothing runs on it."""
+        await self.begin("GetFleet", context)
+        return fleet_state_pb2.GetFleetResponse(
+            capacities=[
+                fleet_state_pb2.FleetCapacity(
+                    region=region.region,
+                    cluster=cluster.cluster,
+                    gpu_model=model,
+                    machines=sum(machine.gpu_model == model for rack in cluster.racks for machine in rack.machines),
+                )
+                for region in self.fleet.fleet.regions
+                for cluster in region.clusters
+                for model in sorted({machine.gpu_model for rack in cluster.racks for machine in rack.machines})
+            ]
+        )
 
     async def GetStatus(
         self, _request: global_scheduler_pb2.GetStatusRequest, context: Context

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 
+from tests.client.in_memory_packages import InMemoryPackages
 from tests.client.in_memory_topmast import InMemoryClusterManager, InMemoryTopmast
-from topmast.v1 import global_scheduler_pb2_grpc
+from topmast.v1 import global_scheduler_pb2_grpc, package_pb2_grpc
 
 Result = TypeVar("Result")
+
+_LOOK_INTERVAL_S = 0.01
 
 
 class LoopbackServer:
@@ -21,6 +25,7 @@ class LoopbackServer:
 
     def __init__(self) -> None:
         self.topmast: InMemoryTopmast
+        self.packages = InMemoryPackages()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="loopback server")
         self._servers: dict[str, grpc.aio.Server] = {}
@@ -53,6 +58,11 @@ class LoopbackServer:
 
         return self._run(run())
 
+    def until_called(self, method: str) -> None:
+        """Waits until a method of the global scheduler was called."""
+        while not self.do(lambda: self.topmast.calls[method]):
+            time.sleep(_LOOK_INTERVAL_S)
+
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=30)
 
@@ -68,6 +78,7 @@ class LoopbackServer:
             InMemoryClusterManager(self.topmast, cluster).add_to_server(server)
         else:
             global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(self.topmast, server)
+            package_pb2_grpc.add_PackagesServicer_to_server(self.packages, server)
         self._ports[cluster] = server.add_insecure_port(f"127.0.0.1:{self._ports.get(cluster, 0)}")
         await server.start()
         self._servers[cluster] = server

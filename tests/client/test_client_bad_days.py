@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
 
 from tests.client.loopback_server import LoopbackServer
-from topmast import Client, Emulated, NotFoundError, TopmastError, UnavailableError, WorkloadState
+from topmast import Client, Emulated, Event, NotFoundError, TopmastError, UnavailableError, WorkloadState
 from topmast.reconnection import Reconnection
 from topmast.v1 import workload_pb2
 
@@ -148,6 +150,28 @@ def test_following_events_outlives_a_restart(server: LoopbackServer, client: Cli
     add_events(server, 1)
     server.start()
     assert next(events).sequence == 20
+
+
+def test_following_outlives_a_server_that_stays_away_before_the_first_event(server: LoopbackServer) -> None:
+    with Client(server.address, attempts=2) as client:
+        came: list[Event] = []
+        following = threading.Thread(target=lambda: came.append(next(client.events(follow=True))), daemon=True)
+        following.start()
+        server.until_called("WatchEvents")
+        server.stop()
+        refuse_connections(server.address, 5)
+        server.start()
+        add_events(server, 1)
+        following.join(timeout=30)
+        assert [event.sequence for event in came] == [10]
+
+
+def refuse_connections(address: str, count: int) -> None:
+    """Is the server at an address until so many have come, and hangs up on each."""
+    host, _, port = address.partition(":")
+    with socket.create_server((host, int(port))) as listener:
+        for _ in range(count):
+            listener.accept()[0].close()
 
 
 def test_events_come_as_the_log_has_them(server: LoopbackServer, client: Client) -> None:

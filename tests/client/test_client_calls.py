@@ -11,6 +11,7 @@ import pytest
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
 
+from services.runtime.host_lock import host_lock
 from tests.client.loopback_server import LoopbackServer
 from topmast import (
     Affinity,
@@ -142,11 +143,13 @@ def test_a_specification_comes_back_as_it_was_sent(client: Client) -> None:
 
 
 def test_a_job_says_exactly_one_entry_point(client: Client) -> None:
-    with pytest.raises(ValueError, match="'main': give exactly one of command, python and emulated, not none"):
+    with pytest.raises(
+        InvalidArgumentError, match="'main': give exactly one of command, python and emulated, not none"
+    ):
         client.submit(tenant="vision", gpus=1)
-    with pytest.raises(ValueError, match="not command and python"):
+    with pytest.raises(InvalidArgumentError, match="not command and python"):
         client.submit(tenant="vision", command=["a"], python="a:b")
-    with pytest.raises(TypeError, match="command must be a list of strings"):
+    with pytest.raises(InvalidArgumentError, match="command: must be a list of strings"):
         client.submit(tenant="vision", command="python train.py")
 
 
@@ -181,7 +184,7 @@ def test_many_workloads_need_one_key_each(client: Client) -> None:
     again = client.submit_many([emulated("a"), emulated("b")], idempotency_keys=keys)
     assert [one.workload for one in again] == [one.workload for one in first]
     assert all(one.existed for one in again)
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(InvalidArgumentError, match="idempotency_keys: are 2, and there are 1 workloads"):
         client.submit_many([emulated("a")], idempotency_keys=keys)
 
 
@@ -213,7 +216,7 @@ def test_listing_follows_the_pages(server: LoopbackServer, client: Client) -> No
 
 
 def test_a_negative_limit_is_refused(client: Client) -> None:
-    with pytest.raises(ValueError, match="limit is -1; it must not be negative"):
+    with pytest.raises(InvalidArgumentError, match="limit: must be a whole number from 0, or None, not -1"):
         next(client.list(limit=-1))
 
 
@@ -365,8 +368,10 @@ def test_the_address_is_the_argument_the_variable_the_file_or_the_default(
             return client.address
 
     monkeypatch.delenv("TOPMAST_ADDRESS", raising=False)
-    monkeypatch.setenv("TOPMAST_HOME", str(tmp_path))
+    monkeypatch.delenv("TOPMAST_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
     assert address_of(Client()) == "127.0.0.1:7460"
+    monkeypatch.setenv("TOPMAST_HOME", str(tmp_path))
     (tmp_path / "address").write_text("127.0.0.1:4001\n")
     assert address_of(Client()) == "127.0.0.1:4001"
     monkeypatch.setenv("TOPMAST_ADDRESS", "127.0.0.1:4002")
@@ -374,9 +379,35 @@ def test_the_address_is_the_argument_the_variable_the_file_or_the_default(
     assert address_of(Client("127.0.0.1:4003")) == "127.0.0.1:4003"
 
 
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.0.0.1:99999", "my host:1", ":7460"])
+def test_what_is_no_address_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="address: must read host:port"):
+        Client(address)
+    monkeypatch.setenv("TOPMAST_ADDRESS", address)
+    if address:
+        with pytest.raises(InvalidArgumentError, match="TOPMAST_ADDRESS: must read host:port"):
+            Client()
+
+
+def test_another_home_s_service_is_never_taken_for_this_one_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TOPMAST_ADDRESS", raising=False)
+    monkeypatch.setenv("TOPMAST_HOME", str(tmp_path))
+    with pytest.raises(UnreachableError, match=f"no Topmast is up from {tmp_path}"):
+        Client()
+    (tmp_path / "address").write_text("127.0.0.1:4001\n")
+    with host_lock(tmp_path / "host.lock"):
+        Client().close()
+    # It was killed: whoever listens there now is another.
+    with pytest.raises(UnreachableError, match=f"no Topmast is up from {tmp_path}"):
+        Client()
+    # Another machine's is none of this lock's business.
+    (tmp_path / "address").write_text("login-node:4001\n")
+    Client().close()
+
+
 @pytest.mark.parametrize("attempts", [0, 6])
 def test_grpc_tries_at_most_five_times(attempts: int) -> None:
-    with pytest.raises(ValueError, match="it must be 1 to 5"):
+    with pytest.raises(InvalidArgumentError, match="attempts: must be a whole number from 1 to 5"):
         Client("127.0.0.1:1", attempts=attempts)
 
 

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "python-client.md").read_text(encod
 def test_every_example_runs(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPMAST_ADDRESS", server.address)
     examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
     for example in examples:
         exec(compile(example, "docs/python-client.md", "exec"), {})  # noqa: S102 -- our own examples
     assert len(server.topmast.workloads) > 2_500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -28,5 +29,9 @@ class Topmast:
 
 
 @pytest.fixture
-def topmast(server: LoopbackServer) -> Topmast:
+def topmast(server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topmast:
+    """Typed in a folder of its own: submissions pack the one in which they are typed."""
+    folder = tmp_path / "typed-in"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     return Topmast({"TOPMAST_ADDRESS": server.address, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -42,6 +43,14 @@ tenants:
 """
 
 
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that submit pack the folder in which they are typed."""
+    folder = tmp_path / "typed-here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     (tmp_path / "workload.yaml").write_text(WORKLOAD)
@@ -59,14 +68,14 @@ def test_submit_prints_the_names_of_the_workloads(server: LoopbackServer, topmas
     assert submitted.exit_code == 0, submitted.stderr
     assert submitted.stdout == "w1\nw2\nw3\n"
     sent = specification_from_proto(server.topmast.workloads["w1"].specification)
-    assert (sent,) == parse_workloads(WORKLOAD)
+    assert (replace(sent, package=""),) == parse_workloads(WORKLOAD)
     assert server.topmast.workloads["w3"].specification.name == "second"
 
 
 def test_submit_again_with_the_same_key_is_harmless(topmast: Topmast, files: Path) -> None:
     arguments = ("submit", "-f", str(files / "workload.yaml"), "--idempotency-key", "nightly", "--json")
-    assert json.loads(topmast(*arguments).stdout) == {"workload": "w1", "existed": False}
-    assert json.loads(topmast(*arguments).stdout) == {"workload": "w1", "existed": True}
+    assert json.loads(topmast(*arguments).stdout) == {"workload": "w1", "existed": False, "remarks": []}
+    assert json.loads(topmast(*arguments).stdout) == {"workload": "w1", "existed": True, "remarks": []}
 
 
 @pytest.mark.parametrize(("state", "code"), [("COMPLETED", 0), ("FAILED", 1), ("CANCELLED", 1)])
@@ -88,7 +97,7 @@ def test_submit_names_what_is_wrong_in_the_file(topmast: Topmast, tmp_path: Path
     bad.write_text(WORKLOAD.replace("tasks: 2", "tasks: none"))
     refused = topmast("submit", "-f", str(bad))
     assert refused.exit_code == 4
-    assert f"{bad}: jobs[0].tasks" in refused.stderr
+    assert f"{bad}: line 5, jobs[0].tasks" in refused.stderr
     assert refused.stdout == ""
 
 
@@ -152,7 +161,7 @@ def test_run_submits_a_workload_with_one_job(server: LoopbackServer, topmast: To
 
 
 def test_run_says_how_close_together_tasks_are_to_be(server: LoopbackServer, topmast: Topmast) -> None:
-    job = ("--gpus", "1", "--tasks", "4", "--python", "jobs:train")
+    job = ("--gpus", "1", "--tasks", "4", "--function", "jobs:train")
     topmast("run", "--tenant", "vision", "--within", "rack", "--pinned-cell", "corner", "--yields-to-downgrade", *job)
     topmast("run", "--tenant", "vision", "--prefer-within", "machine", *job)
     first, second = (server.topmast.workloads[name].specification.jobs[0] for name in ("w1", "w2"))
@@ -165,7 +174,7 @@ def test_run_says_how_close_together_tasks_are_to_be(server: LoopbackServer, top
 
 
 def test_run_says_that_tasks_may_be_in_several_clusters(server: LoopbackServer, topmast: Topmast) -> None:
-    topmast("run", "--tenant", "vision", "--gpus", "8", "--tasks", "9", "--across-clusters", "--python", "jobs:train")
+    topmast("run", "--tenant", "vision", "--gpus", "8", "--tasks", "9", "--across-clusters", "--function", "jobs:train")
     assert server.topmast.workloads["w1"].specification.jobs[0].across_clusters
 
 
@@ -177,7 +186,7 @@ def test_run_needs_no_dashes_before_the_program(server: LoopbackServer, topmast:
 
 
 def test_run_takes_other_entry_points(server: LoopbackServer, topmast: Topmast) -> None:
-    topmast("run", "--tenant", "vision", "--gpus", "1", "--python", "jobs:train", "--name", "n")
+    topmast("run", "--tenant", "vision", "--gpus", "1", "--function", "jobs:train", "--name", "n")
     topmast("run", "--tenant", "vision", "--gpus", "1", "--emulate-s", "60")
     assert server.topmast.workloads["w1"].specification.jobs[0].python.target == "jobs:train"
     assert server.topmast.workloads["w2"].specification.jobs[0].emulated.duration_s == 60.0
@@ -188,7 +197,7 @@ def test_run_takes_other_entry_points(server: LoopbackServer, topmast: Topmast) 
     [
         ((), "say what to run"),
         (("--emulate-s", "0"), "is 0; work takes more than 0 seconds"),
-        (("--python", "a:b", "--", "python"), "only one of them"),
+        (("--function", "a:b", "--", "python"), "only one of them"),
         (("--env", "NOT_SET_ANYWHERE", "--", "python"), "does not read NAME=VALUE; it is not set here"),
         (("--label", "x", "--", "python"), "'x' does not read NAME=VALUE"),
         (("--gpus", "-1", "--", "python"), "greater than or equal to 0"),

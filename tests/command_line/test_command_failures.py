@@ -48,6 +48,29 @@ def test_nobody_there_says_how_to_start(topmast: Topmast) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_a_home_without_a_service_asks_nobody_else(tmp_path: Path) -> None:
+    for command in (("status",), ("cancel", "w1"), ("queue",)):
+        result = Topmast({"TOPMAST_HOME": str(tmp_path)})(*command)
+        assert result.exit_code == 5, result.stderr
+        assert result.stderr == (
+            f"topmast: no Topmast is up from {tmp_path}; start it with 'topmast up', or say where it is with --address or"
+            " TOPMAST_ADDRESS\n"
+        )
+
+
+def test_the_default_address_is_no_secret(tmp_path: Path) -> None:
+    """Where nothing says where Topmast is, a command says whom it asks."""
+    result = Topmast({"HOME": str(tmp_path), "TOPMAST_HOME": ""})("queue", "--limit", "1")
+    assert f"no Topmast is up from {tmp_path}/.topmast; asking the one at 127.0.0.1:7460" in result.stderr
+
+
+def test_an_empty_address_is_refused(server: LoopbackServer) -> None:
+    """As where the variable of a script is not set."""
+    result = Topmast({"TOPMAST_ADDRESS": server.address})("status", "--address", "")
+    assert result.exit_code == 2
+    assert "is empty, as from a variable that is not set" in result.stderr
+
+
 def test_the_address_may_stand_before_the_command(server: LoopbackServer) -> None:
     nowhere = Topmast({"TOPMAST_ADDRESS": "127.0.0.1:1"})
     assert nowhere("--address", server.address, "status").exit_code == 0

@@ -32,8 +32,8 @@ def test_list_shows_the_newest_first_in_plain_columns(topmast: Topmast) -> None:
     assert listed.exit_code == 0
     head, newest, oldest = listed.stdout.splitlines()
     assert head.split() == ["WORKLOAD", "NAME", "TENANT", "STATE", "REGION", "GPUS", "SUBMITTED", "REASON"]
-    assert newest.split() == ["w2", "[bold]ranker", "ads", "PENDING", "-", "1", "1970-01-01", "00:16:41", "-"]
-    assert oldest.split() == ["w1", "resnet", "vision", "RUNNING", "eu", "16", "1970-01-01", "00:16:40", "-"]
+    assert newest.split() == ["w2", "[bold]ranker", "ads", "PENDING", "-", "1", "1970-01-01", "00:16:41", "UTC", "-"]
+    assert oldest.split() == ["w1", "resnet", "vision", "RUNNING", "eu", "16", "1970-01-01", "00:16:40", "UTC", "-"]
 
 
 def test_list_filters_and_pages(topmast: Topmast) -> None:
@@ -71,6 +71,16 @@ def test_json_of_a_workload_keeps_its_keys(topmast: Topmast) -> None:
         "queue_position",
         "attempts",
         "consolidations",
+        "region_diagnoses",
+        "remarks",
+        "held_by",
+        "requeue_requested",
+        "revision",
+        "waits_for",
+        "array",
+        "array_index",
+        "elements",
+        "notification",
     ]
     assert result["state"] == "RUNNING"
     assert result["ended_s"] is None
@@ -100,7 +110,7 @@ def test_queue_shows_for_whom_machines_are_kept(server: LoopbackServer, topmast:
     _, _, empty, head, kept = topmast("queue", "--limit", "1").stdout.splitlines()
     assert (empty, head.split()[-4:]) == ("", ["KEPT", "SINCE", "EXPECTED", "START"])
     assert kept.split()[:8] == ["w2", "[bold]ranker", "ads", "3", "16", "eu", "eu-1", "2"]
-    assert kept.split()[8:] == ["1970-01-01", "00:18:20", "1970-01-01", "01:18:20"]
+    assert kept.split()[8:] == ["1970-01-01", "00:18:20", "UTC", "1970-01-01", "01:18:20", "UTC"]
     (as_json,) = json.loads(topmast("queue", "--json").stdout)["reservations"]
     assert (as_json["machines"], as_json["expected_start_s"]) == (["eu-1-m1", "eu-1-m2"], 4_700.0)
     assert "KEPT" not in topmast("queue", "--tenant", "vision").stdout
@@ -121,7 +131,7 @@ def test_loans_say_nothing_of_what_inference_needs_before_it_has_answered(topmas
     shown = topmast("loans")
     head, serving, silent = shown.stdout.splitlines()
     assert head.split()[-4:] == ["NEEDED", "FORECAST", "SHORTFALL", "ANSWERED"]
-    assert serving.split()[-5:] == ["1", "25.0%", "0", "1970-01-01", "00:16:40"]
+    assert serving.split()[-6:] == ["1", "25.0%", "0", "1970-01-01", "00:16:40", "UTC"]
     assert silent.split()[-4:] == ["-", "-", "0", "-"]
     assert "eu-silent lends no more: it does not answer" in shown.stderr
 
@@ -211,8 +221,15 @@ def test_logs_of_one_task_are_its_bytes(topmast: Topmast) -> None:
 def test_logs_of_what_was_not_placed_say_why(server: LoopbackServer, topmast: Topmast) -> None:
     server.do(lambda: server.topmast.move("w2", workload_pb2.WORKLOAD_STATE_WAITING, "no GPUs are free"))
     result = topmast("logs", "w2")
-    assert result.exit_code == 3
-    assert result.stderr == "topmast: workload w2 has not been placed yet, it is WAITING: no GPUs are free\n"
+    assert (result.exit_code, result.stdout) == (0, "")
+    why = "workload w2 has not been placed yet, it is WAITING: no GPUs are free"
+    assert result.stderr == f"nothing is printed yet: {why}; --follow waits for the first line\n"
+    server.do(lambda: server.topmast.move("w2", workload_pb2.WORKLOAD_STATE_CANCELLED, "wrong data"))
+    never = topmast("logs", "w2")
+    assert (never.exit_code, never.stderr) == (
+        3,
+        "topmast: workload w2 was never placed, it is CANCELLED: wrong data\n",
+    )
 
 
 # ---------------------------------------------------------------- events
@@ -247,7 +264,7 @@ def test_events_are_reported_as_in_the_log(topmast: Topmast) -> None:
 def test_events_are_readable_too(topmast: Topmast) -> None:
     lines = topmast("events").stdout.splitlines()
     assert len(lines) == 3
-    assert lines[2].startswith("1970-01-01 00:25:01  started          w1#1  vision  eu  placement=[")
+    assert lines[2].startswith("1970-01-01 00:25:01 UTC  started          w1#1  vision  eu  placement=[")
     assert topmast("events", "--workload", "w2").stdout.count("\n") == 1
     assert topmast("events", "--after", "30").stdout == ""
 

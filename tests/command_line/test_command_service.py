@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,8 @@ from services.runtime.home import HomeLayout
 from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock, host_lock_is_held
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
+from services.runtime.option_differences import digests_of
+from topmast_server.processes import module_command
 
 
 def topmast(*arguments: str, **environment: str) -> Result:
@@ -26,7 +29,18 @@ def topmast(*arguments: str, **environment: str) -> Result:
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "down", "demo", "serve global", "serve regional", "serve cluster", "db upgrade", "db downgrade", "version"],
+    [
+        "up",
+        "down",
+        "clean",
+        "demo",
+        "serve global",
+        "serve regional",
+        "serve cluster",
+        "db upgrade",
+        "db downgrade",
+        "version",
+    ],
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = topmast(*command.split(), "--help")
@@ -73,29 +87,64 @@ def test_up_starts_nothing_with_a_wrong_file(tmp_path: Path, option: str, conten
 
 
 @pytest.mark.parametrize("option", ["--config", "--fleet", "--tenants"])
-def test_up_starts_nothing_with_a_pipe_that_its_host_would_find_empty(tmp_path: Path, option: str) -> None:
+def test_up_reads_pipes_as_files(tmp_path: Path, option: str) -> None:
+    """Its host reads them again, in a process of its own."""
     pipe, home = tmp_path / "pipe", tmp_path / "home"
     os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("surprise: 1\n",), daemon=True)
+    writer.start()
     refused = topmast("up", option, str(pipe), "--home", str(home))
     assert refused.exit_code == 4
-    assert refused.stderr.startswith(f"topmast: {pipe}: is no file that can be read twice")
+    assert "surprise: is not a field that exists here" in refused.stderr
     assert not home.exists()
 
 
-def test_up_says_which_files_it_leaves_alone_when_it_is_up_already(tmp_path: Path) -> None:
-    process = psutil.Process()
-    record = HostRecord(process.pid, process.create_time(), HostState.READY, address="127.0.0.1:1")
-    record.write(HomeLayout(tmp_path).host_record)
-    tenants, settings = tmp_path / "tenants.yaml", tmp_path / "scheduler.yaml"
+def test_up_says_which_options_of_a_running_service_differ_and_what_to_do(tmp_path: Path) -> None:
+    fleet, tenants, settings = (tmp_path / name for name in ("fleet.yaml", "tenants.yaml", "scheduler.yaml"))
+    fleet.write_text("regions:\n  - {region: east, clusters: []}\n")
     tenants.write_text("tenants:\n  - {tenant: ads, priority: 1}\n")
     settings.write_text("scan: {period_real_s: 1}\n")
-    left = topmast(
-        "up", "--home", str(tmp_path), "--tenants", str(tenants), "--config", str(settings), "--clock-speed", "20"
+    started = HostOptions(home=tmp_path, port=7000, fleet_file=fleet, configuration_file=settings)
+    process = psutil.Process()
+    HostRecord(
+        process.pid,
+        process.create_time(),
+        HostState.READY,
+        address="127.0.0.1:7000",
+        options=started.model_dump(mode="json"),
+        digests=digests_of(started),
+    ).write(HomeLayout(tmp_path).host_record)
+    home = ("--home", str(tmp_path))
+    same = topmast("up", *home, "--fleet", str(fleet), "--config", str(settings), "--port", "7000")
+    assert (same.exit_code, same.stderr) == (0, "")
+    settings.write_text("scan: {period_real_s: 2}\n")
+    others = (
+        "--tenants",
+        str(tenants),
+        "--config",
+        str(settings),
+        "--port",
+        "7460",
+        "--clock-speed",
+        "20",
+        "--emulate",
     )
+    left = topmast("up", *home, *others)
     assert left.exit_code == 0, left.stderr
-    assert "--clock-speed was not taken over" in left.stderr
-    assert "were not applied: topmast apply -f FILE" in left.stderr
-    assert "scheduler.yaml was not taken over" in left.stderr
+    restart = "take the service down (topmast down) and bring it up with it"
+    without = "was not taken over: the service was started without it;"
+    with_former = f"was not taken over: the service was started with {settings} as it was then;"
+    assert left.stderr.splitlines() == [
+        f"--tenants {tenants} {without} topmast apply -f FILE applies it to what is up",
+        f"--config {settings} {with_former} settings are read at the start: {restart}",
+        f"--port 7460 was not taken over: the service was started with 7000; {restart}",
+        f"--clock-speed 20.0 {without} the clock is kept from the first start of a home on: take another home (--home)",
+        f"--emulate {without} {restart}",
+    ]
+    told = json.loads(topmast("up", *home, *others, "--json").stdout)
+    assert [one["option"] for one in told["not_taken_over"]] == [
+        *("--tenants", "--config", "--port", "--clock-speed", "--emulate")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +175,7 @@ def test_up_leaves_a_home_alone_that_somebody_else_starts_or_stops(
 
 def test_a_second_host_of_a_home_ends_before_it_has_done_anything(tmp_path: Path) -> None:
     layout = HomeLayout(tmp_path)
-    command = [sys.executable, "-m", "services.runtime.host", HostOptions(home=tmp_path).model_dump_json()]
+    command = module_command("services.runtime.host", HostOptions(home=tmp_path).model_dump_json())
     with host_lock(layout.host_lock), pytest.raises(HostLockTaken), host_lock(layout.host_lock):
         raise AssertionError("the lock was given twice")
     with host_lock(layout.host_lock):
@@ -151,8 +200,8 @@ def test_up_on_a_port_that_another_process_has_starts_nothing(tmp_path: Path) ->
         up = subprocess.run(command, capture_output=True, text=True, check=False)
         process.communicate()
     assert up.returncode == 4
-    told = f"topmast: port {port} of 127.0.0.1 is taken; name a free one with --port, or --port 0 for any\n"
-    assert up.stderr.endswith(told)
+    assert f"topmast: port {port} of 127.0.0.1 is taken by process {process.pid} ({sys.executable} -c " in up.stderr
+    assert up.stderr.endswith("; name a free one with --port, or --port 0 for any\n")
     assert "Traceback" not in up.stderr
     assert not home.exists()
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(home) in " ".join(one.info["cmdline"] or ())]

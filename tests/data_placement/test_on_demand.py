@@ -192,3 +192,19 @@ def test_never_a_worse_region_or_more_than_there_is_room_for(data: st.DataObject
     assert len({(copy.table, copy.target) for copy in copies}) == len(copies)
     for region, left in free.items():
         assert sum(copy.size_bytes for copy in copies if copy.target == region) <= left
+
+
+def test_ten_thousand_workloads_want_one_copy() -> None:
+    """Looked at a few hundred at a time, whatever has become of the copy in between."""
+    waiting = [awaiting(f"w{number}", "t", waits={"b": number % 3, "c": number % 5}) for number in range(10_000)]
+    choices = choose_copies(waiting, around())
+    first, *others = [each for each in choices if isinstance(each, Chosen)]
+    assert len(others) == 9_999
+    assert len(first.copies) == 1
+    assert {(each.region, each.copies) for each in others} == {(first.region, ())}
+    under_way = Migration(1, TableId("t"), 1_000, first.region, None, on_demand=True)
+    for begin in range(0, 10_000, 500):
+        for state in (MigrationState.PLANNED, MigrationState.COPYING, MigrationState.FAILED, MigrationState.VERIFYING):
+            found = choose_copies(waiting[begin : begin + 500], around(replace(under_way, state=state)))
+            assert wanted_by(found) == {(TableId("t"), first.region)}
+            assert not any(each.copies for each in found if isinstance(each, Chosen))

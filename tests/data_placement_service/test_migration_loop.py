@@ -17,13 +17,13 @@ from data_placement.migrations.migration import Migration, RoutePart
 from domain.fleet import Fleet, Region
 from domain.identifiers import GpuModel, RegionId, TableId
 from domain.table import Table
-from services.clock import SystemClock
+from services.clock import ServiceClock, SystemClock
 from services.data_placement import migration_store
 from services.data_placement.migration_loop import MigrationLoop
 from services.data_placement.migration_store import WantedMigration
 from services.data_placement.movers.file_mover import FileMover
-from services.data_placement.movers.mover import Course
-from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart, Partition
+from services.data_placement.movers.mover import Course, Mover
+from services.data_placement.movers.orders import MoverOrder, MoverOutcome, MoverTask, OrderedPart, Partition
 from services.data_placement.movers.region_folders import mark_name, part_name
 from services.data_placement.moving_settings import MovingSettings
 from services.database import catalog_store, fleet_store, lease_store
@@ -80,9 +80,13 @@ async def through(
 
 
 def story(
-    database_url: str, folder: Path, tell: Callable[[Database, Lease, Callable[[], Awaitable[None]]], Awaitable[None]]
+    database_url: str,
+    storage: Path | tuple[tuple[str, str], ...],
+    tell: Callable[[Database, Lease, Callable[[], Awaitable[None]]], Awaitable[None]],
+    clock: ServiceClock | None = None,
+    mover: Mover | None = None,
 ) -> None:
-    """`tell` gets a function that carries migrations out until none is left."""
+    """`tell` gets a function that carries migrations out until none is left. `storage`: a folder, or a URL for each region."""
 
     async def run() -> None:
         async with Database(database_url) as database:
@@ -94,10 +98,11 @@ def story(
                 )
             )
             assert isinstance(lease, Lease)
-            clock = SystemClock()
             surroundings = SurroundingsKeeper(database)
-            settings = MovingSettings(in_folders(folder), on_demand=False)
-            loop = MigrationLoop(database, clock, surroundings, settings, FileMover(clock))
+            urls = in_folders(storage) if isinstance(storage, Path) else storage
+            settings = MovingSettings(urls, on_demand=False)
+            time_passes = clock or SystemClock()
+            loop = MigrationLoop(database, time_passes, surroundings, settings, mover or FileMover(time_passes))
 
             async def carry_out() -> None:
                 await surroundings.refresh()
@@ -381,3 +386,46 @@ def test_a_mover_whose_storage_hangs_is_ended_and_it_is_said(tmp_path: Path) -> 
         return outcome.reason
 
     assert asyncio.run(run()) == "the storage did not answer for 1 s; the mover was ended"
+
+
+class _Verifies:
+    """A mover for which verifying takes until it may end, and everything else no time."""
+
+    def __init__(self) -> None:
+        self.tasks: list[MoverTask] = []
+        self.verifying, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def carry_out(self, order: MoverOrder, course: Course) -> MoverOutcome:
+        self.tasks.append(order.task)
+        if order.task is MoverTask.VERIFY:
+            self.verifying.set()
+            await self.may_end.wait()
+        return MoverOutcome()
+
+
+async def _until(database: Database, is_so: str) -> None:
+    async def ask(connection: AnyConnection) -> bool:
+        return await (await connection.execute(is_so)).fetchone() is not None
+
+    async with asyncio.timeout(60.0), database.listen(DATA_CHANNEL) as subscription:
+        while not await database.run(ask):
+            await subscription.wait(0.1)
+
+
+def test_what_ends_while_it_is_looked_is_not_done_again(database_url: str) -> None:
+    """Verifying reads a whole table: what an older look says of it is no reason to begin anew."""
+
+    async def tell(database: Database, _: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        await database.run(partial(migration_store.enqueue, wanted=[WantedMigration(T, B)], now=1.0))
+        carrying_out = asyncio.ensure_future(carry_out())
+        await mover.verifying.wait()
+        async with database.transaction() as holding:
+            await holding.execute("LOCK TABLE data_links")
+            await _until(database, "SELECT 1 FROM pg_locks WHERE relation = 'data_links'::regclass AND NOT granted")
+            mover.may_end.set()
+            await _until(database, "SELECT 1 FROM data_migrations WHERE state = 'switched'")
+        await carrying_out
+        assert mover.tasks == [MoverTask.COPY, MoverTask.VERIFY, MoverTask.SETTLE]
+
+    mover = _Verifies()
+    story(database_url, (), tell, mover=mover)

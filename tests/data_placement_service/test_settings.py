@@ -1,11 +1,18 @@
 """The section `data` of scheduler.yaml: when the next plan is due, and what is refused."""
 
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from formats.problems import FormatError
 from formats.scheduler_file import parse_scheduler_file
 from services.configuration import Configuration
+from services.data_placement.movers.storage_failed import StorageFailed
 from services.data_placement.settings import DataSettings
+from services.storage.failure_words import shown
 
 _DAY_S = 86_400.0
 
@@ -72,3 +79,40 @@ def test_a_time_without_quotes_is_read_as_it_was_meant() -> None:
 def test_what_makes_no_sense_is_refused_with_its_field(text: str, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
         _parsed(text)
+
+
+_WITHOUT_S3 = """
+import sys
+sys.modules["s3fs"] = None  # as if it were not installed
+from pathlib import Path
+from formats.problems import FormatError
+from services.configuration import load_configuration
+try:
+    load_configuration(Path(sys.argv[1]))
+except FormatError as error:
+    print(error)
+"""
+
+
+def test_storage_in_s3_without_its_library_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "scheduler.yaml").write_text("data: {regions: {east: {storage: 's3://bucket/tables'}}}")
+    arguments = [sys.executable, "-c", _WITHOUT_S3, str(tmp_path / "scheduler.yaml")]
+    said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    remedy = "is in S3, and the library for that is not installed: pip install 'topmast[s3]'"
+    assert f"data.regions.east.storage: {remedy}" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "said"),
+    [
+        ("sftp://me:hush@host/tables", OSError("sftp://me:hush@host: no route"), "failed: sftp://host: no route"),
+        ("sftp://me:hush@host/tables", PermissionError("hush is wrong"), "refuses access: ... is wrong"),
+        ("s3://bucket/tables", OSError("no answer"), "failed: no answer"),
+        ("file:///srv/tables", OSError(errno.EROFS, "Read-only file system"), "is read-only"),
+        ("file:///srv/tables", OSError(errno.EDQUOT, "Disk quota exceeded"), "is full"),
+        ("file:///srv/tables", ValueError(), "failed: ValueError"),
+    ],
+)
+def test_what_storage_says_tells_nobody_how_to_get_in(url: str, error: Exception, said: str) -> None:
+    assert str(StorageFailed("east", url, error)) == f"the storage of region east {said}"
+    assert "hush" not in shown(url)

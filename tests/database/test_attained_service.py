@@ -17,9 +17,9 @@ from domain.placement import AttemptKey
 from domain.placement_changes import ChangeKind, PlacementChange
 from global_scheduler.knowledge import EstimateSource
 from services.database import attempt_store, completed_store, estimate_store, placement_change_store, queue_store
-from services.database.attempt_store import RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.requeue_store import RequeuedEntry
 from tests.database.small_world import (
     A100,
     ADS,

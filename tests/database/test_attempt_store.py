@@ -11,9 +11,10 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from services.database import attempt_store, workload_reader
-from services.database.attempt_store import AttemptProgress, RequeuedEntry
+from services.database.attempt_store import AttemptProgress
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.requeue_store import RequeuedEntry
 from tests.database.small_world import A100, EAST, dispatch, new_attempt, submission, submit
 
 W1 = WorkloadId("w000001")

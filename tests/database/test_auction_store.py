@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any, cast
+
+import pytest
 
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, JobName, RegionId, TableId, WorkloadId
@@ -23,7 +27,7 @@ from regional_scheduler.rounds import (
     RegionResponse,
     Round,
 )
-from services.database import auction_store, queue_store, workload_reader
+from services.database import auction_store, award_store, queue_store, workload_reader
 from services.database.auction_documents import lot_document, lot_from_document
 from services.database.auction_store import Unplaceable
 from services.database.connection import AnyConnection
@@ -79,6 +83,7 @@ async def open_stored(connection: AnyConnection, opened: Round) -> None:
         now_s=opened.opened_s,
         participants=opened.participants,
         lots=opened.lots,
+        asked=len(opened.lots_to_answer),
         reaches_end=opened.reaches_end,
         answer_timeout_real_s=60.0,
     )
@@ -97,7 +102,7 @@ def test_at_most_one_round_is_open(database_url: str) -> None:
                 await open_stored(connection, round_over([lot(1)]))
             async with database.transaction() as connection:
                 await open_stored(connection, round_over([lot(1)], number=2))
-                stored = await auction_store.open_round(connection, EAST)
+                stored = await auction_store.open_round(connection)
                 assert stored is not None
                 assert (stored.number, stored.participants, stored.answered) == (1, (EAST, WEST), ())
                 assert not stored.deadline_passed
@@ -113,7 +118,7 @@ def test_lots_and_answers_come_back_as_they_were(database_url: str) -> None:
         async with Database(database_url) as database, database.transaction() as connection:
             opened = round_over(lots)
             await open_stored(connection, opened)
-            stored = await auction_store.open_round(connection, EAST)
+            stored = await auction_store.open_round(connection)
             assert stored is not None
             assert tuple(
                 lot_from_document(document, original.workload)
@@ -143,9 +148,9 @@ def test_a_closed_round_leaves_awards_and_a_cursor(database_url: str) -> None:
             outcome = closed(opened, responses)
             await auction_store.store_outcome(connection, outcome, WEST, next_window=7)
 
-            assert await auction_store.open_round(connection, EAST) is None
-            assert await auction_store.has_awards(connection, EAST)
-            assert not await auction_store.has_awards(connection, WEST)
+            assert await auction_store.open_round(connection) is None
+            assert await award_store.has_awards(connection, EAST)
+            assert not await award_store.has_awards(connection, WEST)
             progress = await auction_store.load_progress(connection)
             assert (progress.next_number, progress.is_open) == (2, False)
             assert progress.cursor == lots[1].position.sort_key
@@ -259,11 +264,51 @@ def test_upcoming_lots_follow_the_queue_from_the_cursor_on_without_those_awarded
                 "INSERT INTO awards (workload, region, round, lot) VALUES ('w000001', 'east', 1, 0)"
             )
             assert await upcoming(None) == ["w000003", "w000002", "w000004"]
-            assert [award.position.workload for award in await auction_store.lock_awards(connection, EAST)] == [
-                "w000001"
-            ]
-            await auction_store.delete_awards(connection, EAST, [WorkloadId("w000001")])
-            assert not await auction_store.has_awards(connection, EAST)
+            assert [award.position.workload for award in await award_store.lock_awards(connection, EAST)] == ["w000001"]
+            await award_store.delete_awards(connection, EAST, [WorkloadId("w000001")])
+            assert not await award_store.has_awards(connection, EAST)
+
+    asyncio.run(scenario())
+
+
+class RankedMeanwhile:
+    """A connection that has another one rank entries anew before its second statement that reads entries of a standing."""
+
+    def __init__(self, connection: AnyConnection, rank: Callable[[], Awaitable[None]]) -> None:
+        self._connection = connection
+        self._rank = rank
+        self._reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def execute(self, query: Any, *arguments: Any) -> Any:
+        self._reads += "queue_entries" in query and "walk" in query
+        if self._reads == 2:
+            await self._rank()
+        return await self._connection.execute(query, *arguments)
+
+
+@pytest.mark.parametrize("behind_first", [False, True])
+def test_no_workload_is_put_up_twice_that_gets_a_worse_standing_while_the_queue_is_read(
+    database_url: str, behind_first: bool
+) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit(connection, [submission(number) for number in range(1, 4)])
+                await connection.execute("UPDATE queue_entries SET priority = 1")
+                await connection.execute("UPDATE queue_entries SET priority = 2 WHERE workload = 'w000003'")
+
+            async def rank() -> None:
+                async with database.transaction() as connection:
+                    await connection.execute("UPDATE queue_entries SET priority = 2")
+
+            async with database.transaction() as connection:
+                after = (1, 0, -1e9, 0.0, "") if behind_first else None
+                meanwhile = cast(AnyConnection, RankedMeanwhile(connection, rank))
+                lots = await auction_store.upcoming_lots(meanwhile, after, 10, 5000.0, 1)
+        assert [upcoming.position.workload for upcoming in lots] == ["w000001", "w000002", "w000003"]
 
     asyncio.run(scenario())
 

@@ -3,8 +3,9 @@ from functools import partial
 
 import pytest
 
+from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
-from services.database import lease_store
+from services.database import fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease, LeaseLost
@@ -15,6 +16,10 @@ async def _acquire(
     connection: AnyConnection, holder: str, name: str = "regional/east", duration_s: float = 60.0
 ) -> Lease | None:
     return await lease_store.acquire(connection, name, holder, f"{holder}:1", 17, duration_s)
+
+
+def _regions(*names: str) -> Fleet:
+    return Fleet(tuple(Region(RegionId(name), ()) for name in names))
 
 
 async def _expire(connection: AnyConnection) -> None:
@@ -60,11 +65,14 @@ def test_addresses_and_live_regions(database_url: str) -> None:
         async with Database(database_url) as database:
             for name in ("regional/west", "global", "cluster/east-a", "regional/east", "regional/gone"):
                 await database.run(partial(_acquire, holder="me", name=name))
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, _regions("east", "west", "gone")))
             async with database.transaction() as connection:
                 await connection.execute(
                     "UPDATE leases SET expires_at = clock_timestamp() - interval '1 ms' WHERE name = 'regional/gone'"
                 )
                 assert await lease_store.live_regions(connection) == (RegionId("east"), RegionId("west"))
+                schedulers = await lease_store.live_regional_schedulers(connection)
+                assert [one.region for one in schedulers] == ["east", "west"]
                 assert await lease_store.address(connection, "regional/gone") is None
                 assert await lease_store.address(connection, "cluster/east-a") == "me:1"
                 records = await lease_store.list_leases(connection)
@@ -76,6 +84,20 @@ def test_addresses_and_live_regions(database_url: str) -> None:
                 ("regional/west", True),
             ]
             assert (records[0].process_id, records[0].token) == (17, 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_region_that_was_taken_out_of_the_fleet_is_none_however_long_it_holds_its_lease(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            for name in ("regional/west", "regional/east"):
+                await database.run(partial(_acquire, holder="me", name=name))
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, _regions("east", "west")))
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, _regions("east")))
+            async with database.transaction() as connection:
+                assert await lease_store.live_regions(connection) == (RegionId("east"),)
+                assert [one.region for one in await lease_store.live_regional_schedulers(connection)] == ["east"]
 
     asyncio.run(scenario())
 

@@ -16,9 +16,9 @@ from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering.gittins import GittinsOrdering
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from services.database import attempt_store, completed_store, promotion_store, queue_store
-from services.database.attempt_store import RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.requeue_store import RequeuedEntry
 from services.global_scheduler.completed_service import CompletedService
 from tests.database.small_world import A100, ADS, VISION, dispatch, new_attempt, specification, submission, submit
 

@@ -18,9 +18,9 @@ from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from services.database import attempt_store, event_store, usage_store, use_store
-from services.database.attempt_store import RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.requeue_store import RequeuedEntry
 from services.retention.archive import Archive, ArchiveUnusable, archived_events
 from services.retention.pruning import prune
 from tests.database.small_world import dispatch, new_attempt, submission, submit, until_somebody_waits

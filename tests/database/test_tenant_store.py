@@ -6,7 +6,7 @@ from domain.declared_cells import DeclaredCells, DeclaredMachines, DeclaredPin, 
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, TenantId, WorkloadId
 from domain.resources import Quota
 from domain.tenant import Tenant
-from services.database import lease_store, tenant_store, workload_store
+from services.database import cancellation_store, lease_store, tenant_store, workload_store
 from services.database.engine import Database
 from services.database.tenant_store import TenantsRefused
 from tests.database.small_world import (
@@ -53,7 +53,7 @@ def test_tenant_with_unended_work_must_not_disappear(database_url: str) -> None:
             for number in (1, 2):
                 name = WorkloadId(f"w00000{number}")
                 async with database.transaction() as connection:
-                    await workload_store.cancel(connection, name, "", 10.0)
+                    await cancellation_store.cancel(connection, name, "", 10.0)
             await database.run(lambda connection: tenant_store.apply_tenants(connection, TENANTS[1:]))
             assert await database.run(tenant_store.load_tenants) == TENANTS[1:]
 

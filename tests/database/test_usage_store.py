@@ -1,5 +1,6 @@
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,14 +11,16 @@ from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.placement_changes import ChangeKind, PlacementChange
 from global_scheduler.usage_window import window_averages
-from services.database import attempt_store, usage_store
+from services.database import attempt_store, fleet_store, usage_store
 from services.database.attempt_store import NewAttempt
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.gpu_use_store import UseFilter, UseKey, UsePeriod, counted_since_s, load_use
 from services.database.placement_change_store import begin_change
 from services.database.usage_store import STRETCH_S
 from tests.database.small_world import (
     ADS,
+    FLEET,
     FORGET_WORKLOADS,
     VISION,
     dispatch,
@@ -132,6 +135,17 @@ def test_old_use_is_forgotten(database_url: str) -> None:
     asyncio.run(scenario())
 
 
+def _hours(runs: list[UsageRun]) -> dict[str, float]:
+    """GPU-hours by workload; of those that used any."""
+    return {f"w{number:06d}": run.used(0.0, 1e9) / 3_600.0 for number, run in enumerate(runs) if run.used(0.0, 1e9)}
+
+
+async def _gpu_hours(database: Database, now: float) -> dict[str, float]:
+    by_workload = UseFilter(by=(UseKey.WORKLOAD,))
+    page = await database.run(lambda connection: load_use(connection, by_workload, now, 1_000))
+    return {row.workload: row.gpu_hours for row in page.rows if row.gpu_hours}
+
+
 _runs = st.lists(
     st.builds(
         UsageRun,
@@ -162,6 +176,7 @@ def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_reported(
             async with database.transaction() as connection:
                 await connection.execute(FORGET_WORKLOADS)
                 await connection.execute("DELETE FROM usage_windows")
+                await connection.execute("DELETE FROM gpu_use")
                 await submit(connection, [submission(number) for number in range(len(runs))])
             for t, kind, number in sorted(happenings):
                 async with database.transaction() as connection:
@@ -174,7 +189,9 @@ def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_reported(
             expected: dict[str, float] = {}
             for run in runs:
                 expected[run.tenant] = expected.get(run.tenant, 0.0) + run.used(0.0, now)
+            assert await _gpu_hours(database, now) == pytest.approx(_hours(runs), abs=1e-6)
             await database.run(lambda connection: usage_store.count_use(connection, now))
+            assert await _gpu_hours(database, now) == pytest.approx(_hours(runs), abs=1e-6)
             used = await _used_gpu_seconds(database, now, now)
             assert {tenant: used.get(tenant, 0.0) for tenant in expected} == pytest.approx(expected, abs=1e-6)
             async with database.transaction() as connection:
@@ -182,5 +199,50 @@ def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_reported(
                     "SELECT count(*) FROM attempts WHERE counted_s IS DISTINCT FROM ended_s"
                 )
                 assert await cursor.fetchone() == (0,)
+
+    asyncio.run(scenario())
+
+
+def test_gpu_hours_are_told_apart_by_day_model_and_workload_and_outlive_attempts(database_url: str) -> None:
+    day_s = 86_400.0
+    run = UsageRun(ADS, 10 * day_s - 3_600.0, 2 * day_s, 0.0, 4)
+    by_day = UseFilter(by=(UseKey.PERIOD, UseKey.GPU_MODEL, UseKey.TENANT))
+
+    async def rows(database: Database, wanted: UseFilter, now: float) -> list[tuple[float, str, str, object]]:
+        page = await database.run(lambda connection: load_use(connection, wanted, now, 1_000))
+        return [(row.period_start_s, row.tenant, row.gpu_model, pytest.approx(row.gpu_hours)) for row in page.rows]
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            assert await database.run(counted_since_s) is None
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            await database.run(lambda connection: submit(connection, [submission(1)]))
+            attempt = new_attempt(
+                WorkloadId("w000001"), dispatched_s=run.start_s, machine="east-b-r0-m1", gpus=4, tenant=ADS
+            )
+            await database.run(lambda connection: dispatch(connection, attempt))
+            # Not counted yet, in part, and as a whole.
+            model = "A100"
+            for now in (10 * day_s + 7_200.0, 10 * day_s + 7_200.0):
+                assert await rows(database, by_day, now) == [
+                    (9 * day_s, ADS, model, 4.0),
+                    (10 * day_s, ADS, model, 8.0),
+                ]
+                await database.run(partial(usage_store.count_use, now=now - 1_000.0))
+            await database.run(lambda connection: _end(connection, 1, run))
+            await database.run(lambda connection: usage_store.count_use(connection, 20 * day_s))
+            async with database.transaction() as connection:
+                await connection.execute("DELETE FROM attempts")
+            expected = [(9 * day_s, ADS, model, 4.0), (10 * day_s, ADS, model, 96.0), (11 * day_s, ADS, model, 92.0)]
+            assert await rows(database, by_day, 20 * day_s) == expected
+            assert await database.run(counted_since_s) == 9 * day_s
+            one_day = replace(by_day, from_s=10 * day_s, until_s=11 * day_s, gpu_model=model)
+            assert await rows(database, one_day, 20 * day_s) == expected[1:2]
+            # The epoch was a Thursday, so that day 11 is a Monday; all of it is in January.
+            weeks = replace(by_day, period=UsePeriod.WEEK)
+            assert [row[0] for row in await rows(database, weeks, 20 * day_s)] == [4 * day_s, 11 * day_s]
+            months = UseFilter(by=(UseKey.PERIOD,), period=UsePeriod.MONTH)
+            assert await rows(database, months, 20 * day_s) == [(0.0, "", "", 192.0)]
+            assert await rows(database, replace(by_day, tenant="vision"), 20 * day_s) == []
 
     asyncio.run(scenario())

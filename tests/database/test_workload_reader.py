@@ -11,9 +11,9 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import QueuePosition, Standing
 from services.database import attempt_store, queue_store, workload_reader, workload_store
-from services.database.attempt_store import RequeuedEntry
 from services.database.engine import Database
 from services.database.queue_store import RankedEntries
+from services.database.requeue_store import RequeuedEntry
 from services.database.workload_reader import BadPageToken, StoredWorkload, StoredWorkloadFilter
 from tests.database.small_world import (
     ADS,

@@ -5,17 +5,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster_manager.attempt_run.actions import RecordEnd
-from domain.events import EventKind
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import EventKind, EvictionCause
 from domain.identifiers import ANY_GPU_MODEL, JobName, TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.resources import TaskResources
 from domain.workload import Command, JobSpecification, WorkloadSpecification
-from services.database import attempt_store, event_store, workload_reader, workload_store
-from services.database.attempt_store import RequeuedEntry
+from services.database import attempt_store, cancellation_store, event_store, workload_reader, workload_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import RepeatTransaction
+from services.database.requeue_store import RequeuedEntry
 from services.database.workload_store import IdempotencyConflict, SubmissionResult, UnknownTenants
 from tests.database.small_world import (
     A100,
@@ -189,7 +190,9 @@ def test_queued_workload_is_cancelled_at_once(database_url: str) -> None:
             await database.run(lambda connection: submit(connection, [submission(1), submission(2)]))
             name = WorkloadId("w000001")
             for _ in range(2):
-                state = await database.run(lambda connection: workload_store.cancel(connection, name, "no need", 50.0))
+                state = await database.run(
+                    lambda connection: cancellation_store.cancel(connection, name, "no need", 50.0)
+                )
                 assert state is State.CANCELLED
             async with database.transaction() as connection:
                 stored = await workload_reader.get(connection, name)
@@ -210,14 +213,14 @@ def test_live_workload_is_asked_to_stop(database_url: str) -> None:
             name = WorkloadId("w000001")
             await database.run(lambda connection: submit(connection, [submission(1)]))
             await database.run(lambda connection: dispatch(connection, new_attempt(name)))
-            state = await database.run(lambda connection: workload_store.cancel(connection, name, "stop", 50.0))
+            state = await database.run(lambda connection: cancellation_store.cancel(connection, name, "stop", 50.0))
             assert state is State.DISPATCHED
             stored = await database.run(lambda connection: workload_reader.get(connection, name))
             assert stored is not None
             assert stored.cancel_requested
             assert stored.reason == "stop"
-            wanted = await database.run(lambda connection: attempt_store.cancellations_requested(connection, EAST))
-            assert wanted == [AttemptKey(name, new_attempt(name).key.attempt)]
+            wanted = await database.run(lambda connection: attempt_store.stops_requested(connection, EAST))
+            assert wanted == [(AttemptKey(name, new_attempt(name).key.attempt), Eviction(EvictionCause.CANCELLED))]
 
     asyncio.run(scenario())
 
@@ -230,10 +233,12 @@ def test_workload_that_ended_or_never_was_cannot_be_cancelled(database_url: str)
             await database.run(lambda connection: dispatch(connection, new_attempt(name)))
             end = RecordEnd(new_attempt(name).key, "completed", "", 60.0, 1.0, 1.0, State.COMPLETED)
             await database.run(lambda connection: attempt_store.record_ends(connection, [end], {}))
-            state = await database.run(lambda connection: workload_store.cancel(connection, name, "late", 70.0))
+            state = await database.run(lambda connection: cancellation_store.cancel(connection, name, "late", 70.0))
             assert state is State.COMPLETED
             nobody = WorkloadId("nobody")
-            assert await database.run(lambda connection: workload_store.cancel(connection, nobody, "", 70.0)) is None
+            assert (
+                await database.run(lambda connection: cancellation_store.cancel(connection, nobody, "", 70.0)) is None
+            )
 
     asyncio.run(scenario())
 
@@ -248,7 +253,7 @@ def test_cancel_and_dispatch_at_the_same_time_end_in_one_of_both(database_url: s
             async with database.transaction() as dispatching:
                 await dispatching.execute("SELECT FROM queue_entries WHERE workload = %s FOR UPDATE", (name,))
                 cancelling = asyncio.create_task(
-                    database.run(lambda connection: workload_store.cancel(connection, name, "stop", 50.0))
+                    database.run(lambda connection: cancellation_store.cancel(connection, name, "stop", 50.0))
                 )
                 await until_somebody_waits(database)
                 await dispatch(dispatching, new_attempt(name))
@@ -269,7 +274,7 @@ def test_cancel_of_a_workload_that_returns_to_the_queue_meanwhile_is_repeated(da
             async with database.transaction() as ending:
                 await attempt_store.record_ends(ending, [end], {name: RequeuedEntry("A100", 8, 0.0)})
                 cancelling = asyncio.create_task(
-                    database.run(lambda connection: workload_store.cancel(connection, name, "stop", 70.0))
+                    database.run(lambda connection: cancellation_store.cancel(connection, name, "stop", 70.0))
                 )
                 await until_somebody_waits(database)
             assert await cancelling is State.CANCELLED

@@ -28,6 +28,7 @@ down            repaired     up
 up              drained      draining
 down            drained      draining_down
 draining        undrained    up
+draining_down   undrained    down
 serving         lent         on_loan
 serving_down    lent         on_loan_down
 on_loan         asked_back   returning

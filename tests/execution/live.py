@@ -11,11 +11,14 @@ from pathlib import Path
 
 import psutil
 
+from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
 from services.clock import SystemClock
 from services.execution.executor import AttemptPhase, AttemptStatus, LogRequest
+from services.execution.memory_watch import MemorySettings
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
+from services.storage.store_urls import StoreUrls
 from tests.execution.conftest import MACHINES, cluster_of
 
 PATIENCE_S = 240.0
@@ -28,16 +31,22 @@ def make_executor(
     reservation_timeout_s: float = 60.0,
     failure_grace_s: float = 2.0,
     allowed_s: Callable[[], float] = lambda: math.inf,
+    packages: str = "",
+    memory: MemorySettings | None = None,
+    checkpoints: str = "",
+    logs: str = "",
+    cluster: ClusterId | None = None,
 ) -> RayExecutor:
-    """The executor of a cluster of its own for each home."""
+    """The executor of a cluster of its own for each home, unless the cluster is named."""
     configuration = RayExecutorConfiguration(
         home=home,
-        working_directory=REPOSITORY,
+        stores=StoreUrls(packages or f"file://{home / 'packages'}", checkpoints, logs),
         reservation_timeout_s=reservation_timeout_s,
         failure_grace_s=failure_grace_s,
         allow_interval_s=0.2,
+        memory=memory or MemorySettings(),
     )
-    return RayExecutor(cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
+    return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 
 
 class Watched:

@@ -22,8 +22,10 @@ from services.database import lease_store
 from services.database.engine import Database
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import AttemptPhase
+from services.execution.runner_messages import RunnerState, StopCause, TaskStart
 from services.execution.task_environment import Rendezvous
-from services.execution.task_runner import RunnerState, StopCause, TaskRunner, TaskStart
+from services.execution.task_runner import TaskRunner
+from services.storage.store_urls import StoreUrls
 from tests.database.small_world import EAST
 from tests.execution.orders import emulated, key, order, shell
 from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quota
@@ -70,7 +72,7 @@ def test_nothing_is_ever_allowed_for_longer_than_either_lease_and_the_stated_tim
 
 
 def started(allowed_until_s: float, home: Path) -> TaskStart:
-    return TaskStart(Rendezvous("127.0.0.1", 1), "127.0.0.1:1", 1.0, home, home, allowed_until_s)
+    return TaskStart(Rendezvous("127.0.0.1", 1), "127.0.0.1:1", 1.0, home, StoreUrls(f"file://{home}"), allowed_until_s)
 
 
 def runner() -> TaskRunner:

@@ -2,7 +2,7 @@ import pytest
 
 from services.execution.executor import AttemptPhase
 from services.execution.gang_outcome import GangOutcome, TaskEnd, outcome_of
-from services.execution.task_runner import COULD_NOT_START, RunnerReport, RunnerState, StopCause
+from services.execution.runner_messages import COULD_NOT_START, RunnerReport, RunnerState, StopCause
 from tests.execution.orders import placement
 
 ASKED, GANG, RELEASED = StopCause.ASKED, StopCause.GANG, StopCause.RELEASED
@@ -16,6 +16,7 @@ def end(
     at_s: float = 0.0,
     early: bool | None = None,
     failure: str = "",
+    out_of_memory: str = "",
 ) -> TaskEnd:
     """A task that ended with this code; one that was told to stop ended because of it unless said otherwise."""
     stopped_early = cause is not None if early is None else early
@@ -24,6 +25,7 @@ def end(
         RunnerState.ENDED,
         exit_code=code,
         failure=failure,
+        out_of_memory=out_of_memory,
         stop_cause=cause,
         stopped_early=stopped_early,
         ended_real_s=at_s,
@@ -57,6 +59,19 @@ def outcome(*ends: TaskEnd, all_work_done: bool = True) -> GangOutcome:
             AttemptPhase.FAILED,
             "task 1 of job train on machine m0: exit code 2",
         ),
+        (
+            (
+                end(-9, out_of_memory="out of memory: it used 3.2 GiB, its limit is 3 GiB (--memory-gib)"),
+                end(1, task=1, at_s=1.0),
+            ),
+            AttemptPhase.FAILED,
+            "task 0 of job train on machine m0: out of memory: it used 3.2 GiB, its limit is 3 GiB (--memory-gib)",
+        ),
+        (
+            (end(137, failure="maybe out of memory"),),
+            AttemptPhase.FAILED,
+            "task 0 of job train on machine m0: exit code 137, maybe out of memory",
+        ),
         ((end(-11),), AttemptPhase.FAILED, "task 0 of job train on machine m0: killed by signal 11 (SIGSEGV)"),
         ((end(-64),), AttemptPhase.FAILED, "task 0 of job train on machine m0: killed by signal 64 (SIGRTMAX)"),
         (
@@ -84,6 +99,8 @@ def outcome(*ends: TaskEnd, all_work_done: bool = True) -> GangOutcome:
         "done before its lease was over",
         "one failed",
         "the first failure is to blame",
+        "out of memory",
+        "maybe out of memory",
         "a signal",
         "a rare signal",
         "not startable",
@@ -111,3 +128,20 @@ def test_only_a_failure_has_a_culprit() -> None:
     assert culprit is not None
     assert culprit.task == 1
     assert outcome(end(0)).culprit is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "exit_code"),
+    [
+        ((end(3), end(-15, GANG, task=1)), 3),
+        ((end(1, at_s=9.0), end(2, task=1, at_s=8.0)), 2),
+        # As shells have it.
+        ((end(-9),), 137),
+        ((end(COULD_NOT_START, failure="there is no such program"),), COULD_NOT_START),
+        ((end(0),), None),
+        ((end(7, ASKED),), None),
+        ((lost(), end(7, task=1)), None),
+    ],
+)
+def test_a_failure_names_the_exit_code_of_the_task_to_blame(ends: tuple[TaskEnd, ...], exit_code: int | None) -> None:
+    assert outcome(*ends).exit_code == exit_code

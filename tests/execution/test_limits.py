@@ -71,15 +71,19 @@ def test_a_control_group_gets_the_limits_and_the_processes(tmp_path: Path) -> No
     group = control_group("w1%2F1", {FOLDER_VARIABLE: str(delegated)})
     assert group == ControlGroup(delegated / "w1%2F1")
     assert (delegated / "cgroup.subtree_control").read_text() == "+cpu +memory"
-    group.limit(2_500, 1024)
+    group.limit(2_500, 2**30)
     group.add(77)
     assert {file.name: file.read_text() for file in group.folder.iterdir()} == {
         "cpu.max": "250000 100000",
         "memory.max": str(2**30),
         "cgroup.procs": "77",
     }
-    group.limit(500, 2048)
+    group.limit(500, None)
     assert (group.folder / "cpu.max").read_text() == "50000 100000"
+    assert (group.folder / "memory.max").read_text() == "max"
+    assert group.kernel_kills() == 0
+    (group.folder / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n")
+    assert group.kernel_kills() == 1
 
 
 def test_below_the_root_there_is_a_folder_of_our_own(tmp_path: Path) -> None:

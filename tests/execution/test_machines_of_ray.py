@@ -17,6 +17,7 @@ from services.execution.executor import MachineStatus
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
 from services.execution.runner_pool import EVERY_MACHINE, OfferedMachines, RunnerHandle, machine_resource
+from services.storage.store_urls import StoreUrls
 
 M0, M1, M2 = MachineId("m0"), MachineId("m1"), MachineId("m2")
 
@@ -44,7 +45,7 @@ def test_of_machines_of_which_ray_has_not_said_anything_nothing_is_told(
 ) -> None:
     pool = ScriptedRay()
     monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
-    configuration = RayExecutorConfiguration(tmp_path, tmp_path, machine_interval_s=3600.0)
+    configuration = RayExecutorConfiguration(tmp_path, StoreUrls(f"file://{tmp_path}"), machine_interval_s=3600.0)
 
     async def scenario() -> None:
         executor = RayExecutor(ClusterId("c"), [M0, M1], SystemClock(), configuration)
@@ -81,7 +82,9 @@ def test_a_ray_that_does_not_answer_the_first_question_keeps_nothing_else_from_b
     pool = SilentRay()
     pool.offered = OfferedMachines(frozenset({M0}))
     monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
-    configuration = RayExecutorConfiguration(tmp_path, tmp_path, machine_interval_s=3600.0, first_look_s=0.01)
+    configuration = RayExecutorConfiguration(
+        tmp_path, StoreUrls(f"file://{tmp_path}"), machine_interval_s=3600.0, first_look_s=0.01
+    )
 
     async def scenario() -> None:
         executor = RayExecutor(ClusterId("c"), [M0], SystemClock(), configuration)
@@ -119,7 +122,7 @@ def test_a_node_for_every_machine_offers_those_that_are_added_later_unless_one_h
     pool = ScriptedRay()
     pool.offered = OfferedMachines(frozenset({M0}), every=True)
     monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
-    configuration = RayExecutorConfiguration(tmp_path, tmp_path, machine_interval_s=3600.0)
+    configuration = RayExecutorConfiguration(tmp_path, StoreUrls(f"file://{tmp_path}"), machine_interval_s=3600.0)
 
     async def scenario() -> None:
         executor = RayExecutor(ClusterId("c"), [M0], SystemClock(), configuration)

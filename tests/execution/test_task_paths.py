@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from domain.identifiers import JobName, WorkloadId
 from services.execution.executor import LogRequest
-from services.execution.task_logs import read_task_logs
+from services.execution.task_logs import TaskLogs
 from services.execution.task_paths import TaskPaths, escaped, last_line, write_whole
 from tests.execution.orders import key
 
@@ -89,7 +89,7 @@ def test_never_does_a_tail_differ_from_the_last_lines(lines: list[bytes], finish
         log = TaskPaths(home).log(key(), JobName("train"), 0)
         await asyncio.to_thread(write_log, log, content)
         request = LogRequest(WorkloadId("w"), tail_lines=wanted)
-        chunks = [chunk.chunk async for chunk in read_task_logs(TaskPaths(home), request, (), lambda _: True)]
+        chunks = [chunk.chunk async for chunk in TaskLogs(TaskPaths(home), "").read(request, (), lambda _: True)]
         return b"".join(chunks)
 
     with TemporaryDirectory() as home:

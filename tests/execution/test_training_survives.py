@@ -15,7 +15,8 @@ import pytest
 
 from domain.workload import Command, JobSpecification
 from services.execution.executor import AttemptPhase
-from services.execution.task_runner import TaskStart
+from services.execution.runner_messages import TaskStart
+from services.storage.store_urls import StoreUrls
 from tests.execution.calls import Stub, calling, end_of, execute, forget, reach, statuses, stop, watch_until
 from tests.execution.live import (
     REPOSITORY,
@@ -36,6 +37,10 @@ COMPLETED = cluster_manager_pb2.ATTEMPT_PHASE_COMPLETED
 STOPPED = cluster_manager_pb2.ATTEMPT_PHASE_STOPPED
 
 STEPS = 120
+
+
+def is_held(status: cluster_manager_pb2.AttemptStatus) -> bool:
+    return status.workload == "held" and status.phase == cluster_manager_pb2.ATTEMPT_PHASE_HELD
 
 
 def training_job(seconds_per_step: float) -> JobSpecification:
@@ -119,14 +124,16 @@ def test_a_killed_cluster_manager_leaves_running_what_runs_and_the_next_one_adop
             )
             await reach(stub, key(), 5)
             await watch_until(stub, lambda status: status.workload == "meanwhile" and status.started_s > 0)
-            await watch_until(stub, lambda status: status.workload == "held")
+            # It has its place: before that nothing of it could be found.
+            await watch_until(stub, is_held)
 
     async def after(port: int) -> None:
         async with calling(port) as stub:
             adopted = {status.workload: status for status in await statuses(stub)}
             assert adopted["w"].phase == cluster_manager_pb2.ATTEMPT_PHASE_RUNNING
             assert adopted["w"].started_s > 0
-            assert adopted["held"].phase == cluster_manager_pb2.ATTEMPT_PHASE_HELD
+            # Told again once its files are known to be there.
+            await watch_until(stub, is_held)
             assert adopted["meanwhile"].phase == cluster_manager_pb2.ATTEMPT_PHASE_FAILED
             assert adopted["meanwhile"].reason.startswith("task 0 of job train on machine m0: exit code 4")
             # The order is given again, as after every restart: nothing starts twice.
@@ -199,7 +206,7 @@ def test_a_gang_that_was_started_in_part_is_started_as_a_whole(ray_address: str,
     async def scenario() -> None:
         broken = make_executor(home)
         first, second = await broken._pool.create(made, made.placements)
-        start = TaskStart(await first.rendezvous(), "127.0.0.1:9", 1000.0, home, home)
+        start = TaskStart(await first.rendezvous(), "127.0.0.1:9", 1000.0, home, StoreUrls(f"file://{home}"))
         await first.start(start)
         await second.describe()
         await broken.close()

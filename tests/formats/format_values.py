@@ -243,6 +243,7 @@ def workloads(draw: st.DrawFn) -> WorkloadSpecification:
         RetryPolicy(draw(st.integers(0, 1000)), draw(st.floats(0, 1e5)), draw(st.floats(0, 1e5))),
         draw(st.floats(0, 86_400)),
         draw(st.none() | st.integers(0, 6)),
+        draw(st.just("") | st.text("0123456789abcdef", min_size=64, max_size=64)),
     )
 
 

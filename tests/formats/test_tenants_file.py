@@ -112,7 +112,7 @@ def test_names_every_problem_with_its_place() -> None:
         "tenants[1].priority": "must be a whole number, not '1'",
         "tenants[1].quota.gpus.A100": "must be a whole number, not 1.5",
         "tenants[1].quota.cores": "is not a field that exists here; known: cpus, gpus",
-        "tenants[1].fair_share_weight": "must be greater than 0.0, not 0",
+        "tenants[1].fair_share_weight": "must be at least 1e-06, not 0",
         "tenants[2].tenant": "is missing; add it",
         "tenants[2].priority": "must be a whole number, not True",
     }

@@ -30,11 +30,11 @@ def read(text: str, *, strict: bool = False, default_tenant: str | None = None) 
 
 def test_reads_every_column() -> None:
     (row,), reader = read(
-        f"{','.join(COLUMNS)}\nw1,ads,10,3600.5,16,A100,2,64,512,3,resnet50,1,4,clicks;images,true,600,east,0.25,1:1;2:1.9,false\n"
+        f"{','.join(COLUMNS)}\nw1,ads,10,3600.5,16,A100,2,64,512,3,resnet50,1,4,clicks;images,true,600,east,0.25,1:1;2:1.9,false,7200,high\n"
     )
     assert row == TraceRow(
         "w1", "ads", 10.0, 3600.5, 16, "A100", 2, 64.0, 512.0, 3, "resnet50", 1, 4,  # type: ignore[arg-type]  # plain names
-        ("clicks", "images"), True, 600.0, "east", 0.25, (ScalingPoint(1, 1.0), ScalingPoint(2, 1.9)), False,  # type: ignore[arg-type]  # plain names
+        ("clicks", "images"), True, 600.0, "east", 0.25, (ScalingPoint(1, 1.0), ScalingPoint(2, 1.9)), False, 7_200.0, "high",  # type: ignore[arg-type]  # plain names
     )  # fmt: skip
     assert (reader.rows, reader.bad_rows, reader.ignored_columns) == (1, 0, ())
 

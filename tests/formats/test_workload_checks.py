@@ -193,8 +193,10 @@ def test_never_accepts_a_bad_environment(environment: tuple[tuple[str, str], ...
         ({"retry": RetryPolicy(1, 1.0, 1e9)}, "retry.backoff_cap_s"),
         ({"stop_grace_s": -0.1}, "stop_grace_s"),
         ({"stop_grace_s": 86_401.0}, "stop_grace_s"),
+        ({"package": "../../secrets"}, "package"),
+        ({"package": "A" * 64}, "package"),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_never_accepts_bad_fields_of_the_workload(changes: dict[str, object], field: str) -> None:
     assert list(check(replace(WORKLOAD, **changes))) == [field]  # type: ignore[arg-type]  # checked by the test

@@ -13,6 +13,7 @@ from formats.problems import FormatError
 from formats.tenants_file import read_tenants
 from formats.workload_checks import check_workload
 from formats.workload_file import (
+    parse_workload_documents,
     parse_workloads,
     workload_document,
     workload_from_document,
@@ -195,10 +196,28 @@ def test_names_the_field_and_the_remedy(old: str, new: str, field: str, words: s
     assert words in found[field]
 
 
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ("working_directory: .\npackage: " + "a" * 64, "keep one of them"),
+        ("working_directory: ''", "must be a folder"),
+    ],
+    ids=["both", "empty"],
+)
+def test_refuses_a_working_directory_that_says_nothing(added: str, words: str) -> None:
+    assert words in problems_of(f"{SMALLEST}\n{added}\n")["working_directory"]
+
+
+def test_reads_the_working_directory_beside_the_workload() -> None:
+    (document,) = parse_workload_documents(f"{SMALLEST}\nworking_directory: ../project\n")
+    assert document.working_directory == "../project"
+    assert document.specification == parse_workloads(SMALLEST)[0]
+
+
 def test_refuses_what_is_no_mapping() -> None:
     assert problems_of("- a") == {
         "": "must be a mapping with the fields name, tenant, jobs, tables, regions, labels, retry, stop_grace_s, priority,"
-        " but it is a list"
+        " working_directory, package, max_time_s, hold, priority_class, after, array, notify, but it is a list"
     }
 
 

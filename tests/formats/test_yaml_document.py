@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from formats.plain_yaml import plain_documents
 from formats.problems import FormatError
-from formats.yaml_document import DEEPEST_NESTING, dump_document, load_document, load_documents
+from formats.yaml_document import DEEPEST_NESTING, documents_by_nodes, dump_document, load_document, load_documents
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,33 @@ def test_a_large_alias_bomb_does_not_go_off() -> None:
 def test_never_fails_in_another_way(text: str) -> None:
     with contextlib.suppress(FormatError):
         load_documents(text, "x.yaml")
+
+
+_PIECES = (
+    "a", "b", "key", "<<", "=", "1", "2.5", "1e5", "0x1f", "yes", "null", "~", "2026-01-02", "x y", "é", ".inf",
+    ": ", ":", "- ", "-", ", ", "[", "]", "{", "}", '"', "'", "&x ", "*x", "!", "!!str ", "!!set ", "? ", "| ", "> ", "#",
+    "\n", "\n  ", "\n    ", "---\n", "...\n", "%YAML 1.1\n", "\t",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join))
+@example("a: [1, {b: 2.5, c: 'x'}, 2026-01-02]\nd: yes\ne: ~\nf: |\n  text\n---\n'5'\n")
+@example("- {a: 1, a: 2}")
+@example("a: &x 1\nb: 1")
+def test_what_is_read_without_nodes_is_what_nodes_say(text: str) -> None:
+    plain = plain_documents(text, yaml.SafeLoader, DEEPEST_NESTING)
+    if plain is not None:
+        assert repr(plain) == repr(documents_by_nodes(text, "x.yaml"))
+
+
+def test_what_is_plain_is_read_without_nodes() -> None:
+    text = 'a: [1, {b: 2.5, c: \'x\'}, 2026-01-02]\nd: yes\n---\n{"a": ["1", 1.0, true, null]}\n'
+    assert plain_documents(text, yaml.SafeLoader, DEEPEST_NESTING) == [
+        {"a": [1, {"b": 2.5, "c": "x"}, dt.date(2026, 1, 2)], "d": True},
+        {"a": ["1", 1.0, True, None]},
+    ]
+    assert plain_documents("[" * 64 + "]" * 64, yaml.SafeLoader, DEEPEST_NESTING) is not None
+    assert plain_documents("[" * 65 + "]" * 65, yaml.SafeLoader, DEEPEST_NESTING) is None
 
 
 @given(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.rank import policy_level
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering.first_started import FirstStarted
@@ -94,7 +95,11 @@ def test_never_does_a_demoted_workload_wait_past_its_bound(world: ScanWorld, lat
     rows = {row.workload: row for row in world.queued}
     for entry, name in enumerate(view.pending.workloads):
         levels = world.settings.rules[int(plan.priority[entry])].levels
-        if plan.level[entry] == 0 or not isinstance(levels, AttainedService) or levels.promote_knob is None:
+        if (
+            policy_level(int(plan.level[entry])) == 0
+            or not isinstance(levels, AttainedService)
+            or levels.promote_knob is None
+        ):
             continue
         assert levels.starve_limit_s is not None
         row = rows[str(name)]

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
@@ -34,6 +35,9 @@ CONFIGURATION = Configuration(
     scan=ScanConfiguration(period_real_s=60.0, debounce_real_s=0.0), lease=LeaseConfiguration(duration_real_s=60.0)
 )
 """Passes come when something happened; nothing here depends on a period or on the end of a lease."""
+
+NO_HOME = Path("/dev/null")
+"""Of a service that stores no packages."""
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -111,10 +115,11 @@ async def running_service(
     clock: ServiceClock | None = None,
     holder: str = "test",
     serving: bool = True,
+    home: Path = NO_HOME,
 ) -> AsyncIterator[Service]:
-    """A global scheduler as long as the context lasts; with `serving` it is ready to be called."""
+    """A global scheduler as long as the context lasts, with packages in `home`; with `serving` it is ready to be called."""
     async with Database(url) as database:
-        tier = GlobalSchedulerTier(database, clock or SystemClock(), configuration)
+        tier = GlobalSchedulerTier(database, clock or SystemClock(), configuration, home=home)
         address = f"127.0.0.1:{await tier.start('127.0.0.1:0')}"
         running = asyncio.create_task(tier.run(address, holder))
         try:
@@ -134,12 +139,16 @@ async def running_service(
 
 
 def in_service(
-    url: str, scenario: Callable[[Service], Awaitable[None]], *, configuration: Configuration = CONFIGURATION
+    url: str,
+    scenario: Callable[[Service], Awaitable[None]],
+    *,
+    configuration: Configuration = CONFIGURATION,
+    home: Path = NO_HOME,
 ) -> None:
     """Runs the scenario against a service that has the small world's fleet and tenants."""
 
     async def run() -> None:
-        async with running_service(url, configuration=configuration) as service:
+        async with running_service(url, configuration=configuration, home=home) as service:
             await service.apply()
             await scenario(service)
 

@@ -4,6 +4,8 @@ import grpc
 from google.rpc import error_details_pb2
 
 from cluster_manager.attempt_run.actions import RecordEnd
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import EvictionCause
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
 from services.database import attempt_store
@@ -47,10 +49,8 @@ def test_a_live_workload_is_stopped_by_its_region(database_url: str) -> None:
             assert answer.state == workload_pb2.WORKLOAD_STATE_DISPATCHED
             assert await region.wait(30.0)
         assert (await service.get(workload)).cancel_requested
-        requested = await service.database.run(
-            lambda connection: attempt_store.cancellations_requested(connection, EAST)
-        )
-        assert requested == [attempt.key]
+        requested = await service.database.run(lambda connection: attempt_store.stops_requested(connection, EAST))
+        assert requested == [(attempt.key, Eviction(EvictionCause.CANCELLED))]
 
     in_service(database_url, scenario)
 

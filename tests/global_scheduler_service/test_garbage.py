@@ -21,7 +21,7 @@ from tests.conftest_postgres import SessionServer
 from tests.database.small_world import FLEET, TABLES, TENANTS, specification
 from tests.global_scheduler_service.garbage import damaged
 from tests.global_scheduler_service.service import SERVING, detail, service_in_background, submit_request
-from topmast.v1 import fleet_pb2, workload_pb2
+from topmast.v1 import fleet_pb2, fleet_state_pb2, tenant_use_pb2, workload_pb2
 from topmast.v1 import global_scheduler_pb2 as messages
 
 _ANSWERS = frozenset(
@@ -156,6 +156,20 @@ def test_never_stores_a_part_of_a_batch(target: Target, request: messages.Submit
             )
         ),
         damaged(messages.GetQueueRequest(limit=5, tenant="ads")),
+        damaged(fleet_state_pb2.GetFleetRequest(region="east", cluster="east-b", gpu_model="A100")),
+        damaged(
+            fleet_state_pb2.ListMachinesRequest(
+                page_size=10, region="east", rack="r", states=["up"], gpu_model="A100", occupied=True
+            )
+        ),
+        damaged(fleet_state_pb2.DrainRequest(names=["nowhere"], kind="region", reason="because", within_s=1.0)),
+        damaged(fleet_state_pb2.UndrainRequest(names=["nowhere"], kind="region")),
+        damaged(tenant_use_pb2.ListTenantsRequest(page_size=10, tenant="ads")),
+        damaged(
+            tenant_use_pb2.GetUsageRequest(
+                page_size=10, by=["period", "tenant"], period="day", from_s=86_400.0, tenant="ads", gpu_model="A100"
+            )
+        ),
     )
 )
 def test_never_fails_to_answer_a_question(target: Target, request: Message) -> None:

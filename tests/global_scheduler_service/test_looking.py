@@ -282,3 +282,46 @@ def test_what_is_not_there_is_not_found(database_url: str) -> None:
             assert (await refused(call)).code() is grpc.StatusCode.NOT_FOUND
 
     in_service(database_url, scenario)
+
+
+def test_a_job_that_nothing_lets_grow_is_told_so(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        wanted = _wanted()
+        wanted.jobs[0].max_tasks = wanted.jobs[0].tasks + 2
+        accepted = await service.stub.SubmitWorkload(submit_request(wanted))
+        (remark,) = accepted.remarks
+        assert f"does not grow to {wanted.jobs[0].max_tasks} by itself yet" in remark
+        assert list((await service.get(accepted.workload)).remarks) == [remark]
+        assert not (await service.submit()).remarks
+
+    in_service(database_url, scenario)
+
+
+def test_where_jobs_grow_nothing_is_remarked(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        wanted = _wanted()
+        wanted.jobs[0].max_tasks = wanted.jobs[0].tasks + 2
+        assert not (await service.stub.SubmitWorkload(submit_request(wanted))).remarks
+
+    in_service(database_url, scenario, configuration=CONFIGURATION.model_copy(update={"elastic": "lyra"}))
+
+
+def test_during_the_pause_after_a_failure_it_stands_where_its_last_attempt_stood(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        workload = (await service.submit()).workload
+        await service.until_ranked(workload)
+        async with service.database.transaction() as connection:
+            await dispatch(connection, attempt_of(workload))
+        await service.rows(
+            """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, not_before_s)
+               VALUES (%s, 'ads', 1, 'A100', 8, 0, 9e12) RETURNING 1""",
+            workload,
+        )
+        position = (await service.get(workload)).queue_position
+        assert (position.rank, position.next_try_s) == (0, 9e12)
+        (attempt,) = (await service.get(workload)).attempts
+        stood = (attempt.priority, attempt.level, attempt.within_quota)
+        assert (position.priority, position.level, position.within_quota) == stood
+        assert position.reason.startswith("it waits for its next try after a failure")
+
+    in_service(database_url, scenario)

@@ -12,10 +12,10 @@ from domain.placement import AttemptKey
 from domain.rank import Standing
 from services.clock import SystemClock
 from services.database import attempt_store, quota_store, reclassification_store
-from services.database.attempt_store import RequeuedEntry
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
+from services.database.requeue_store import RequeuedEntry
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import ADS, specification
 from tests.global_scheduler_service.service import Service, attempt_of, in_service, submit_request

@@ -189,7 +189,8 @@ def test_who_waits_after_a_failure_is_ranked_when_the_wait_is_over(database_url:
                 waiting,
             )
             received = await service.get(waiting)
-            assert (received.queue_position.rank, "not ranked yet" in received.queue_position.reason) == (0, True)
+            assert (received.queue_position.rank, received.queue_position.next_try_s) == (0, until_s)
+            assert received.queue_position.reason.startswith("it waits for its next try after a failure")
             await _wake(service)
             async for event in service.stub.WatchEvents(messages.WatchEventsRequest(follow=True, workload=waiting)):
                 if event.event == "ranked" and event.t >= until_s:

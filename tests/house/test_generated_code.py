@@ -44,7 +44,16 @@ def test_the_types_travel_with_the_package() -> None:
 def test_the_blocking_client_is_fresh() -> None:
     package = ROOT / "topmast"
     fresh = {module.generated: generate(module, package) for module in MODULES}
-    assert fresh.keys() == {"client.py", "connection.py", "data_placement.py", "log_reader.py"}
+    assert fresh.keys() == {
+        "client.py",
+        "connection.py",
+        "data_placement.py",
+        "fleet_operations.py",
+        "fleet_upload.py",
+        "log_reader.py",
+        "package_upload.py",
+        "task_sessions.py",
+    }
     assert stale_modules(fresh, package) == ()
 
 

@@ -43,7 +43,8 @@ def _function_sizes(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = f"{prefix}{child.name}"
             if not isinstance(child, ast.ClassDef) and child.end_lineno is not None:
-                yield name, child.end_lineno - child.lineno + 1
+                # A signature counts as one line: that of a command is a table of its options.
+                yield name, child.end_lineno - child.body[0].lineno + 2
             yield from _function_sizes(child, f"{name}.")
         else:
             yield from _function_sizes(child, prefix)

@@ -27,7 +27,12 @@ def train_a_skewed_model() -> None:
     _train(session)
 
 
-def _train(session: training.Session) -> None:
+def train_and_save_only_when_told_to_stop() -> None:
+    """The same, but what it has not saved at its end is lost."""
+    _train(training.init(), steps_per_checkpoint=0)
+
+
+def _train(session: training.Session, steps_per_checkpoint: int = STEPS_PER_CHECKPOINT) -> None:
     release = Path(os.environ[RELEASE_VARIABLE])
     state = session.restore()
     step = 0 if state is None else int(state["step"])
@@ -35,6 +40,6 @@ def _train(session: training.Session) -> None:
         time.sleep(_STEP_REAL_S)
         step += 1
         session.step(progress=step)
-        if step % STEPS_PER_CHECKPOINT == 0:
+        if steps_per_checkpoint and step % steps_per_checkpoint == 0:
             session.save({"step": step})
     session.save({"step": step})

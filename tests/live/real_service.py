@@ -30,6 +30,7 @@ from services.database.server_processes import read_postmaster_id
 from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
+from services.runtime.tier_place import TierProcesses
 from services.tiers.free_port import free_port
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
@@ -218,14 +219,19 @@ def patiently(call: Callable[[], _ResultT]) -> _ResultT:
 
 @contextmanager
 def real_service(
-    fleet: Fleet, tenants: Sequence[Tenant], clock_speed: float, configuration: Configuration | None = None
+    fleet: Fleet,
+    tenants: Sequence[Tenant],
+    clock_speed: float,
+    configuration: Configuration | None = None,
+    tiers: TierProcesses = TierProcesses.SEPARATE,
 ) -> Iterator[RealService]:
-    """A service in a home of its own. When it ends, however it ends, nothing of it is left."""
+    """A service in a home of its own, whose tiers can be killed one by one where they are separate. When it ends, however it
+    ends, nothing of it is left."""
     home = Path(tempfile.mkdtemp(prefix="topmast-live-"))
     mark = uuid.uuid4().hex
     os.environ[_MARK_VARIABLE] = mark
     try:
-        options = _options(home, fleet, tenants, clock_speed, configuration or Configuration())
+        options = _options(home, fleet, tenants, clock_speed, configuration or Configuration(), tiers)
         with Client(up(options).address) as client:
             service = RealService(options, mark, fleet, tenants, client)
             following = threading.Thread(target=service.follow, daemon=True)
@@ -249,7 +255,12 @@ def _told_by_host(home: Path) -> str:
 
 
 def _options(
-    home: Path, fleet: Fleet, tenants: Sequence[Tenant], clock_speed: float, configuration: Configuration
+    home: Path,
+    fleet: Fleet,
+    tenants: Sequence[Tenant],
+    clock_speed: float,
+    configuration: Configuration,
+    tiers: TierProcesses,
 ) -> HostOptions:
     files = {
         "fleet.yaml": dump_fleet(fleet),
@@ -267,6 +278,7 @@ def _options(
         tenants_file=home / "tenants.yaml",
         configuration_file=home / "configuration.yaml",
         clock_speed=clock_speed,
+        tiers=tiers,
     )
 
 

@@ -15,19 +15,21 @@ from tests.live.patient_training import RELEASE_VARIABLE
 from tests.live.world import A100, EAST, RANKING, RESEARCH, V100, WEST, gpu_cluster, one_job
 
 CLOCK_SPEED = 60.0
+_REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL_FLEET = Fleet((Region(EAST, (gpu_cluster("east-a", A100, 2),)), Region(WEST, (gpu_cluster("west-a", V100, 2),))))
 TWO_TENANTS = (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 16})), Tenant(RESEARCH, 3, Quota.of({ANY_GPU_MODEL: 16})))
 
 
-def training(name: str, release: Path, *, retries: int = 0) -> WorkloadSpecification:
+def training(name: str, release: Path, *, retries: int = 0, function: str = "train") -> WorkloadSpecification:
     """A real process in the east that trains until the file is there. Within quota, so that nothing may preempt it."""
     retry = RetryPolicy(max_retries=retries, backoff_s=10.0, backoff_cap_s=10.0)
     job = JobSpecification(
         JobName("train"),
         1,
         TaskResources(gpus=1, gpu_model=A100),
-        PythonCallable("tests.live.patient_training:train"),
-        environment=((RELEASE_VARIABLE, str(release)),),
+        PythonCallable(f"tests.live.patient_training:{function}"),
+        # Its module is found where this one is: the working directory of the task is empty.
+        environment=tuple(sorted(((RELEASE_VARIABLE, str(release)), ("PYTHONPATH", str(_REPOSITORY))))),
     )
     return WorkloadSpecification(name, RANKING, (job,), retry=retry)
 

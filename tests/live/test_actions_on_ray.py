@@ -55,11 +55,19 @@ def until_affinity(process: int, count: int) -> None:
         time.sleep(0.05)
 
 
+def oom_score(process: int) -> int:
+    return int(Path(f"/proc/{process}/oom_score_adj").read_text())
+
+
 def test_training_grows_shrinks_and_is_retuned_while_it_runs(tmp_path: Path) -> None:
     release = tmp_path / "release"
     with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
         (workload,) = service.submit([elastic(release)])
         first = service.until_task_process(workload)
+        # Should the machine run out of memory, the kernel ends the task before any tier.
+        tiers = {tier.process_id for tier in patiently(service.client.status).tiers}
+        assert len(tiers) > 1
+        assert max(map(oom_score, tiers)) < oom_score(first)
         service.until_checkpoint(workload)
         patiently(lambda: service.client.resize(workload, "train", 3))
         service.until(has("resized", workload), "grown")

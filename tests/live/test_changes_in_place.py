@@ -195,7 +195,7 @@ def test_an_idle_machine_goes_and_one_in_use_stays(database_url: str, tmp_path: 
             assert isinstance(placement[0], dict)
             placed[placement[0]["machine"]] = workload
         before = await _sessions(run)
-        with pytest.raises(PreconditionError, match=r"west-a-m2 .*drain them first"):
+        with pytest.raises(PreconditionError, match=r"west-a-m2 .*topmast drain west-a-m2 --wait"):
             await _apply(run, smaller)
         await run.client.cancel(placed["west-a-m2"])
         await run.until_event("cancelled", placed["west-a-m2"])

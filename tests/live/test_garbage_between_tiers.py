@@ -196,6 +196,7 @@ _HEARTBEAT = training_session_pb2.HeartbeatRequest(task=_TASK, progress=3.0, ste
 _CHECKPOINT = training_session_pb2.CheckpointSavedRequest(task=_TASK, progress=3.0, path="/checkpoints/3")
 _DRY_RUN = regional_scheduler_pb2.PlanWorkloadRequest(specification=_rogue_specification(), priority=3, level=1)
 _DRAIN = regional_scheduler_pb2.DrainMachineRequest(machine="east-a-m3", keep_running=True, reason="garbage")
+_DRAINS = regional_scheduler_pb2.DrainMachinesRequest(machines=["east-a-m3"], reason="garbage", deadline_s=1e12)
 _UNDRAIN = regional_scheduler_pb2.UndrainMachineRequest(machine="east-a-m3")
 
 
@@ -211,17 +212,21 @@ def test_never_does_a_dry_run_break_a_region(
 @given(
     inventory=damaged(regional_scheduler_pb2.GetInventoryRequest(cluster="east-a")),
     drain=damaged(_DRAIN),
+    drains=damaged(_DRAINS),
     undrain=damaged(_UNDRAIN),
 )
 def test_never_do_questions_about_machines_break_a_region(
     target: TierTarget,
     inventory: regional_scheduler_pb2.GetInventoryRequest,
     drain: regional_scheduler_pb2.DrainMachineRequest,
+    drains: regional_scheduler_pb2.DrainMachinesRequest,
     undrain: regional_scheduler_pb2.UndrainMachineRequest,
 ) -> None:
     target.fire_at_region("GetInventory", inventory)
     if drain.keep_running:  # else it may be the bystander's machine, and that would have to leave
         target.fire_at_region("DrainMachine", drain)
+    if drains.deadline_s > 1e11:  # for the same reason
+        target.fire_at_region("DrainMachines", drains)
     target.fire_at_region("UndrainMachine", undrain)
 
 

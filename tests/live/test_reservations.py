@@ -44,7 +44,7 @@ def test_machines_are_kept_for_a_gang_that_has_waited_for_too_long(database_url:
         # Another of the same standing that takes longer than until then does not get the idle machine.
         (late,) = await run.submit([one_job("late", RESEARCH, Emulated(1e6, 60.0), gpus=8, model=V100)])
         waits = await run.until_event("waiting", late)
-        assert f"kept for {gang}" in str(waits.details["reason"])
+        assert "machines that are kept for a gang that has waited for longer" in str(waits.details["reason"])
         for workload in (second, third):
             await run.client.cancel(workload)
         await run.until_event("started", gang)

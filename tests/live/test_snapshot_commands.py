@@ -15,7 +15,7 @@ from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
 from formats.snapshot_file import read_snapshot
 from services.command_line.main import app
-from services.simulation.cache import CACHE_VARIABLE
+from services.runtime.home import HOME_VARIABLE
 from services.wire.workloads import specification_to_proto
 from tests.live.background import service_in_background
 from tests.live.world import A100, RESEARCH
@@ -47,7 +47,7 @@ def _workload(number: int) -> WorkloadSpecification:
 def test_a_service_at_work_is_saved_and_simulated_on(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "cache"))
     file = tmp_path / "now.json.gz"
     with service_in_background(database_url, tmp_path / "home") as service, Client(service.address) as client:
         submitted = client.submit_many([specification_to_proto(_workload(number)) for number in range(12)])

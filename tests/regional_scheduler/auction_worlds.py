@@ -40,7 +40,7 @@ from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.round_opening import open_round
+from regional_scheduler.round_opening import continue_round, open_round
 from regional_scheduler.rounds import AuctionSettings, Lot, Round
 
 PASSES = 3
@@ -192,8 +192,12 @@ def auction_in_rounds(
     absence: Absence | None = None,
     mislead: Mislead | None = None,
     watch: Watch | None = None,
+    asked: int | None = None,
 ) -> History:
-    """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted."""
+    """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted.
+
+    `asked`: so many lots of a round are asked at first, and it is continued until all are decided.
+    """
     world = AuctionWorld(plan)
     bidders = {
         name: RegionBidder(region, world.inventories[name], world.catalog) for name, region in world.regions.items()
@@ -212,10 +216,13 @@ def auction_in_rounds(
                 upcoming=queue[decided : decided + window + 1],
                 hints=outcome.hints() if outcome is not None else {},
                 runs_alone=outcome is None or outcome.runs_alone,
+                asked=asked,
             )
             if mislead is not None:
                 opened = replace(opened, lots=tuple(mislead(lot) for lot in opened.lots))
             outcome = _hold(opened, bidders, absence(opened.number) if absence is not None else frozenset(), now)
+            if asked is not None:
+                outcome = _continued(opened, bidders, outcome, now, mislead)
             decided += len(outcome.verdicts)
             if watch is not None:
                 watch(world, outcome, now)
@@ -234,6 +241,22 @@ def _hold(
         outcome = close_round(opened, responses, opened.deadline_s)
     assert isinstance(outcome, RoundOutcome)
     assert outcome.verdicts or not opened.lots, "a round must decide at least its first lot"
+    return outcome
+
+
+def _continued(
+    opened: Round, bidders: dict[RegionId, RegionBidder], outcome: RoundOutcome, now: float, mislead: Mislead | None
+) -> RoundOutcome:
+    continued = continue_round(opened, outcome)
+    while continued is not None:
+        if mislead is not None:
+            continued = replace(continued, lots=tuple(mislead(lot) for lot in continued.lots))
+        responses = [bidder.answer(continued, now, lots_won(outcome, name)) for name, bidder in bidders.items()]
+        then = close_round(continued, responses, now)
+        assert isinstance(then, RoundOutcome)
+        assert then.verdicts, "whoever is asked on decides at least one lot more"
+        outcome = outcome.followed_by(then)
+        continued = continue_round(continued, then)
     return outcome
 
 

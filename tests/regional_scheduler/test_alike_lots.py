@@ -89,6 +89,7 @@ def test_never_lets_likeness_change_what_is_decided(seed: int, window: int) -> N
     assert_same(misled, auction_one_at_a_time(world), told)
     history = auction_in_rounds(world, window, partial(sometimes_absent, world, seed))
     assert_same(history, auction_one_at_a_time(world, history.absences), told)
+    assert_same(auction_in_rounds(world, window, asked=seed % window + 1), auction_one_at_a_time(world), told)
 
 
 def of_several_jobs(seed: int) -> WorldPlan:
@@ -128,6 +129,7 @@ def test_never_gives_up_a_kind_whose_jobs_fail_only_together() -> None:
     for seed in range(60, 100):
         told = f"of_several_jobs({seed})"
         auction_in_rounds(of_several_jobs(seed), 64, watch=partial(none_fails_only_together, told))
+        auction_in_rounds(of_several_jobs(seed), 64, watch=partial(none_fails_only_together, told), asked=3)
 
 
 def _open(lots: tuple[Lot, ...], regions: tuple[RegionId, ...]) -> Round:

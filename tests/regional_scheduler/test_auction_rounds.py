@@ -54,6 +54,27 @@ def test_never_lets_the_window_change_what_is_decided(seed: int, window: int) ->
     assert_same(auction_in_rounds(world, window), auction_one_at_a_time(world), f"random_world({seed})")
 
 
+@settings(max_examples=50)
+@given(st.integers(0, 2**32), st.integers(1, 64), st.integers(1, 64))
+def test_never_lets_a_continued_round_change_what_is_decided(seed: int, window: int, asked: int) -> None:
+    """However many lots are asked at first, and whatever is expected of whom."""
+    world = random_world(seed)
+    told = f"random_world({seed}), window {window}, {asked} asked"
+    expected = auction_one_at_a_time(world)
+    assert_same(auction_in_rounds(world, window, asked=asked), expected, told)
+    misled = partial(mislead, world, random.Random(seed))
+    assert_same(auction_in_rounds(world, window, mislead=misled, asked=asked), expected, told)
+    history = auction_in_rounds(world, window, partial(sometimes_absent, world, seed), asked=asked)
+    assert_same(history, auction_one_at_a_time(world, history.absences), told)
+
+
+def test_where_rounds_are_continued_there_are_fewer_of_them() -> None:
+    """Than where each ends at the first wrong guess."""
+    continued = sum(auction_in_rounds(random_world(seed), 8, asked=4).rounds for seed in range(SOME_WORLDS))
+    at_once = sum(auction_in_rounds(random_world(seed), 8).rounds for seed in range(SOME_WORLDS))
+    assert continued < at_once * 0.8, (continued, at_once)
+
+
 def dead_regions(plan: WorldPlan, seed: int) -> frozenset[RegionId]:
     """One region at least, and sometimes all."""
     rng = random.Random(seed)

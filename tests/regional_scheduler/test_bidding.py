@@ -30,7 +30,7 @@ from domain.resources import TaskResources
 from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from domain.workload_fingerprint import workload_fingerprint
-from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.bidding import PlaceLost, RegionBidder
 from regional_scheduler.dispatching import Dispatch, DispatchRefused
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
@@ -131,6 +131,27 @@ def test_the_outline_of_what_is_idle_is_that_before_the_first_lot() -> None:
     assert [(idle.gpu_model, idle.idle_gpus, idle.machines) for idle in response.idle] == [(A100, 5, 1), (A100, 8, 1)]
 
 
+def test_further_lots_are_answered_with_what_was_won_before_placed() -> None:
+    bench = Bench()
+    won = lot(1, 8, name="won")
+    further = Round(1, 1, 100.0, 102.0, (EAST, WEST), (lot(2, 8), lot(3, 8)), reaches_end=True)
+    response = bench.bidder.answer(further, 101.0, [won])
+    assert [type(answer) for answer in response.answers] == [Bid, NoPlan]
+    assert sum(idle.idle_gpus * idle.machines for idle in response.idle) == 8
+    bench.inventory.check()
+    assert bench.answer([lot(2, 8), lot(3, 8)]).answers[1] != response.answers[1], "nothing of it is left"
+
+
+def test_a_region_that_lost_the_place_of_what_it_has_won_does_not_go_on() -> None:
+    bench = Bench()
+    bench.inventory.set_machine_state(MachineId("m0"), MachineState.DOWN)
+    further = Round(1, 1, 100.0, 102.0, (EAST, WEST), (lot(3, 1),), reaches_end=True)
+    with pytest.raises(PlaceLost, match="w2, which it has won"):
+        bench.bidder.answer(further, 101.0, [lot(1, 8, name="w1"), lot(2, 8, name="w2")])
+    bench.inventory.check()
+    assert isinstance(bench.answer([lot(3, 8)]).answers[0], Bid)
+
+
 def test_a_region_without_the_data_abandons() -> None:
     bench = Bench()
     bench.catalog.record(Table(CLICKS, 10**9, home=WEST))
@@ -201,7 +222,7 @@ def test_a_remembered_refusal_stands_whatever_is_won_above_it() -> None:
     assert refused.reason is Reason.NO_ROOM
     assert bench.bidder.refusals.hits == 1
     assert not refused.assumes_wins
-    assert "no cluster of region east has room for more than 0" in refused.sentence
+    assert "no cluster of region east has room for any of them" in refused.sentence
     assert (refused.diagnosis.region, refused.diagnosis.cluster, refused.diagnosis.job) == (EAST, "e1", "train")
     assert [(number.asked, number.available) for number in refused.diagnosis.numbers] == [(1, 0)]
     assert refused.diagnosis.since_s == 150.0

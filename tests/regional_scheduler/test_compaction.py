@@ -26,6 +26,8 @@ from regional_scheduler.compaction import (
     first_of_each_kind,
     may_be_moved,
     plan_compactions,
+    plan_intake,
+    sources_of_intakes,
 )
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
@@ -39,9 +41,9 @@ RULE = CompactionRule()
 NORMAL, EVICTS_NOTHING = Standing(3, 0), Standing(LOWEST_PRIORITY, 2**31)
 
 
-def region_of(machines: int, gpus: int = 8) -> Region:
-    each = tuple(gpu_machine(f"m{number}", gpus, A100) for number in range(machines))
-    return Region(RegionId("r"), (Cluster(ClusterId("c"), (Rack(RackId("k"), each),)),))
+def region_of(machines: int, gpus: int = 8, name: str = "") -> Region:
+    each = tuple(gpu_machine(f"{name}m{number}", gpus, A100) for number in range(machines))
+    return Region(RegionId(name or "r"), (Cluster(ClusterId(f"{name}c"), (Rack(RackId(f"{name}k"), each),)),))
 
 
 def workload_called(name: str, tasks: int, gpus: int) -> Workload:
@@ -142,6 +144,54 @@ def test_gangs_do_not_count_on_one_place() -> None:
     assert len(plan_compactions(inventory, [gang(1, 8), gang(2, 8)], running, replace(RULE, gangs_at_once=1), NOW)) == 1
 
 
+def idle_in(region: str, gpus: int) -> RegionCapacity:
+    """A region of one machine with so many idle GPUs."""
+    inventory = RegionCapacity(region_of(1, name=region))
+    if gpus < 8:
+        workload = workload_called("stays", 1, 8 - gpus)
+        plan = plan_workload(inventory, workload, EVICTS_NOTHING, 0.0, within_quota=True)
+        assert not isinstance(plan, Refusal)
+        inventory.hold(Holding(AttemptKey(workload.workload, AttemptNumber(1)), NORMAL, 0.0, plan.placements))
+    return inventory
+
+
+def test_what_a_gang_lacks_goes_on_in_another_region() -> None:
+    source, into = RegionCapacity(region_of(2)), idle_in("west", 3)
+    running = running_on(source, [[4, 3], [8]])
+    found = plan_intake(into, source, [gang(1, 8)], running[:1], RULE, NOW)
+    assert found is None  # 4 GPUs find no place there
+    found = plan_intake(into, source, [gang(1, 4, name="small")], running, RULE, NOW)
+    assert found is not None
+    assert [(found.plan.region, found.makes_room_in, found.machines, found.moved_gpus)] == [("west", "r", ("m0",), 3)]
+    assert (
+        found.sentence == "1 attempt of 3 GPUs goes on in west to make room for small in r: 14400 GPU-seconds for 639"
+    )
+    assert into.idle_gpus == 3
+    assert source.idle_gpus == 1
+
+
+def test_a_gang_that_lacks_no_gpus_is_the_regions_own_affair() -> None:
+    source, into = RegionCapacity(region_of(2)), idle_in("west", 8)
+    running = running_on(source, [[4], [4]])
+    assert plan_intake(into, source, [gang(1, 8)], running, RULE, NOW) is None
+    assert plan_intake(into, source, [gang(2, 8)], running, RULE, NOW) is not None
+    assert plan_intake(into, source, [gang(2, 8)], running, replace(RULE, most_gpus=3), NOW) is None
+    assert plan_intake(into, source, [gang(2, 8, waited_s=106.0)], running, RULE, NOW) is None
+    assert plan_intake(into, source, [gang(2, 8, waited_s=107.0)], running, RULE, NOW) is not None
+    assert plan_intake(into, source, [gang(3, 8)], running, RULE, NOW) is None
+
+
+def test_regions_that_lack_the_fewest_gpus_come_first_and_none_where_a_region_has_enough() -> None:
+    east, north, west = RegionId("east"), RegionId("north"), RegionId("west")
+    idle = {north: 5, west: 3, east: 5}
+    assert sources_of_intakes([8], idle, None) == [east, north, west]
+    assert sources_of_intakes([8], idle, west) == [east, north]
+    assert sources_of_intakes([8], idle, north) == [east, west]
+    assert sources_of_intakes([5, 11], idle, None) == []
+    assert sources_of_intakes([11, 10], idle, east) == [north]
+    assert sources_of_intakes([8], {}, None) == []
+
+
 @pytest.mark.parametrize("changes", [{"most_gpus": 0}, {"restart_s": -1.0}, {"moves_per_workload_and_hour": 0}])
 def test_limits_that_make_no_sense_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
@@ -183,3 +233,35 @@ def test_never_against_the_rule_and_the_gangs_fit_when_all_have_moved(
         plan = plan_workload(inventory, wanted.workload, EVICTS_NOTHING, NOW, within_quota=True)
         assert not isinstance(plan, Refusal)
         inventory.hold(Holding(AttemptKey(wanted.workload.workload, AttemptNumber(1)), NORMAL, NOW, plan.placements))
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=1, max_size=5),
+    st.integers(0, 8),
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([4, 8]), st.floats(0.0, 2 * HOUR_S)), min_size=1, max_size=3),
+    st.data(),
+)
+def test_between_regions_never_against_the_rule_and_the_gang_fits_when_all_have_moved(
+    machines: list[list[int]], idle_gpus: int, gangs: list[tuple[int, int, float]], data: st.DataObject
+) -> None:
+    source, into = RegionCapacity(region_of(len(machines))), idle_in("west", idle_gpus)
+    ages = st.sampled_from([None, 60.0, 1_801.0])
+    running = [one._replace(checkpoint_age_s=data.draw(ages)) for one in running_on(source, machines)]
+    waiting = [gang(tasks, gpus, waited_s, f"gang{place}") for place, (tasks, gpus, waited_s) in enumerate(gangs)]
+    before = source.holdings(), into.holdings()
+    found = plan_intake(into, source, waiting, running, RULE, NOW)
+    assert (source.holdings(), into.holdings()) == before
+    if found is None:
+        return
+    by_key = {one.attempt.key: one for one in running}
+    assert found.gain_gpu_s > found.cost_gpu_s
+    assert all(may_be_moved(by_key[key], RULE, NOW) for key in found.moved)
+    apply_plan(into, found.plan, NOW)
+    for key in found.moved:
+        source.release(key)
+    source.check()
+    into.check()
+    (wanted,) = [each for each in waiting if each.workload.workload == found.plan.workload]
+    plan = plan_workload(source, wanted.workload, EVICTS_NOTHING, NOW, within_quota=True)
+    assert not isinstance(plan, Refusal)
+    assert {placement.machine for placement in plan.placements} <= set(found.machines) | set(source.number_of_machine)

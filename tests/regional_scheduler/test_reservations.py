@@ -199,7 +199,7 @@ def test_who_is_kept_off() -> None:
     held = planned(inventory, long)
     assert isinstance(held, Refusal)
     assert held.reason is Reason.HELD_FOR_OTHERS
-    assert "kept for gang, expected to start at 1970-01-01 03:20 UTC" in held.sentence
+    assert "kept for a gang that has waited for longer, expected to start at 1970-01-01 03:20 UTC" in held.sentence
     assert isinstance(planned(inventory, short), Plan)
     assert isinstance(planned(inventory, short, now=NOW + 200.0), Plan)
     assert isinstance(planned(inventory, short, now=NOW + 201.0), Refusal)

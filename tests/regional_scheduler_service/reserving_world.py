@@ -32,6 +32,7 @@ from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.reserving import Reserving
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import TENANTS, specification, submission
+from tests.regional_scheduler_service.regions_of_one_process import RegionsOfOneProcess
 
 EAST, WEST = RegionId("east"), RegionId("west")
 A100 = GpuModel("A100")
@@ -171,7 +172,7 @@ async def session(
         database,
         clock,
         memory,
-        Auctioneer(database, lease, memory, clock, auctions),
+        Auctioneer(database, lease, memory, clock, auctions, RegionsOfOneProcess().ask),
         Reserving(database, lease, memory, clock, rule),
     )
 

@@ -15,7 +15,7 @@ from domain.identifiers import RegionId
 from domain.rank import Standing
 from services.clock import SystemClock
 from services.configuration import AuctionConfiguration
-from services.database import attempt_store, auction_store, fleet_store, lease_store
+from services.database import attempt_store, auction_store, award_store, fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.placement_documents import placements_to_documents
@@ -27,6 +27,7 @@ from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.recording import record_reports
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, FLEET, placement, specification, submission, submit
+from tests.regional_scheduler_service.regions_of_one_process import RegionsOfOneProcess
 from tests.regional_scheduler_service.test_races import FIRST, W1, dispatch_over_quota
 
 COAST = RegionId("coast")
@@ -77,13 +78,15 @@ def test_what_a_region_has_won_that_does_not_return_is_put_up_again(
                 lease = await serve(connection, EAST)
                 memory = await load_memory(connection, EAST)
             assert memory is not None
-            auctioneer = Auctioneer(database, lease, memory, SystemClock(), AuctionConfiguration())
+            auctioneer = Auctioneer(
+                database, lease, memory, SystemClock(), AuctionConfiguration(), RegionsOfOneProcess().ask
+            )
             turn = await begin_turn(database, memory, auctioneer, SystemClock())
             await auctioneer.go_on(turn.looked, turn.lots)
             async with database.transaction() as connection:
-                stored = await auction_store.open_round(connection, COAST)
+                stored = await auction_store.open_round(connection)
                 assert [lot["workload"] for lot in (stored.lots if stored is not None else ())] == [W1] * put_up
-                assert await auction_store.has_awards(connection, COAST) is not put_up
+                assert await award_store.has_awards(connection, COAST) is not put_up
 
     asyncio.run(scenario())
 

@@ -9,7 +9,7 @@ from domain.clock import ManualClock
 from domain.eviction import EvictionRule, VictimChoice, evictable_from_s
 from formats.problems import FormatError
 from services.configuration import Configuration, load_configuration
-from services.database import attempt_store, auction_store
+from services.database import attempt_store, award_store
 from services.database.engine import Database
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
@@ -27,7 +27,7 @@ async def dispatch_at(database: Database, rule: EvictionRule, now: float) -> tup
         dispatched = await dispatch_awards(
             connection,
             EAST,
-            await auction_store.lock_awards(connection, EAST),
+            await award_store.lock_awards(connection, EAST),
             memory.bidder,
             memory.specifications,
             memory.tenants,

@@ -15,7 +15,7 @@ from services.regional_scheduler.session_over import SessionOver
 
 def _drain() -> MachineRequest:
     evicted = asyncio.get_running_loop().create_future()
-    return MachineRequest(MachineId("m"), MachineHappening.DRAINED, "", False, evicted)
+    return MachineRequest((MachineId("m"),), MachineHappening.DRAINED, "", False, evicted)
 
 
 def _resize() -> ResizeRequest:

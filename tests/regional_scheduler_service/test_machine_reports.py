@@ -6,6 +6,8 @@ import asyncio
 
 from domain.fleet import MachineState
 from domain.identifiers import MachineId
+from domain.machine_life_cycle import MachineHappening
+from domain.placement import AttemptKey
 from services.clock import SystemClock
 from services.database import lease_store
 from services.database.connection import AnyConnection
@@ -16,6 +18,7 @@ from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.lost_tasks import LostTasks
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.machine_states import machine_state
@@ -100,5 +103,36 @@ def test_a_machine_that_is_drained_takes_no_work_after_its_restart_either(databa
                 await maintenance.take_reports(reports(down))
                 assert memory.inventory.machine_state(machine) is state
                 assert await database.run(lambda connection: machine_state(connection, machine)) is state
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_is_undone_while_the_machine_is_down_and_the_log_says_so(database_url: str) -> None:
+    machine = MachineId("east-b-r0-m0")
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                lease = await lease_store.acquire(connection, "regional/east", "it", "nowhere", 1, 600.0)
+                await connection.execute("UPDATE machines SET state = 'draining_down' WHERE machine = %s", (machine,))
+                memory = await load(connection)
+            assert lease is not None
+            maintenance = maintenance_of(database, lease, memory)
+            evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
+            undone = MachineRequest(
+                (machine,), MachineHappening.UNDRAINED, "by hand", keep_running=True, evicted=evicted
+            )
+            await maintenance.answer([undone])
+            assert await evicted == []
+            assert memory.inventory.machine_state(machine) is MachineState.DOWN
+            await maintenance.take_reports(reports(set()))
+            assert memory.inventory.machine_state(machine) is MachineState.UP
+            async with database.transaction() as connection:
+                cursor = await connection.execute(
+                    "SELECT details FROM events WHERE event = 'machine_up' ORDER BY sequence"
+                )
+                told = [row[0] for row in await cursor.fetchall() if row[0]["machine"] == machine]
+            assert [details.get("still_down", False) for details in told] == [True, False]
 
     asyncio.run(scenario())

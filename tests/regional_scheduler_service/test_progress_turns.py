@@ -27,6 +27,7 @@ from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.report_taker import ReportTaker
+from services.regional_scheduler.time_limits import RunningLimits
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, placement, specification, submission, submit
 
@@ -88,7 +89,8 @@ def in_a_busy_region(database_url: str, story: Callable[[Region], Awaitable[None
             due, clock = DueAttempts(), ManualClock(3000.0)
             sender = OrderSender(memory.region, memory.live, due, nowhere, unread, lease.token)
             reports = ReportTaker(memory.live, due, sender, AbsentClusters(memory, 0.0), clock)
-            recorder = AttemptRecorder(database, lease, memory, due, reports, sender, Arrivals(memory, due), clock)
+            arrivals, limits = Arrivals(memory, due), RunningLimits()
+            recorder = AttemptRecorder(database, lease, memory, due, reports, sender, arrivals, limits, clock)
             await story(Region(database, reports, recorder))
 
     asyncio.run(scenario())

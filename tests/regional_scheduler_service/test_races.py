@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from cluster_manager.attempt_run.events import Eviction
@@ -13,13 +14,16 @@ from domain.identifiers import AttemptNumber, MachineId, WorkloadId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
+from regional_scheduler.dispatching import StartWith
+from regional_scheduler.rounds import Lot
 from services.clock import SystemClock
 from services.configuration import Configuration
 from services.database import (
     attempt_store,
-    auction_store,
+    award_store,
     event_store,
     fleet_store,
     lease_store,
@@ -30,7 +34,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease, LeaseLost
 from services.execution.executor import AttemptPhase, AttemptStatus
-from services.regional_scheduler.dispatching import Dispatched, VictimsChanged, dispatch_awards
+from services.regional_scheduler.dispatching import Dispatched, QuotaChanged, VictimsChanged, dispatch_awards
 from services.regional_scheduler.inbox import Inbox, MachineRequest
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import load_memory
@@ -136,6 +140,54 @@ def test_a_victim_that_was_promoted_meanwhile_is_left_alone_and_costs_nothing_el
     asyncio.run(scenario())
 
 
+def test_a_quota_that_another_region_takes_while_plans_are_made_is_never_exceeded(database_url: str) -> None:
+    """Plans are made before quotas are locked; what does not fit any more is then not dispatched, and costs nothing else."""
+
+    def another_region_dispatches(plan: Plan, _lot: Lot) -> Plan:
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                """INSERT INTO quota_use (tenant, bucket, amount) VALUES (%s, 'A100', 16)
+                   ON CONFLICT (tenant, bucket) DO UPDATE SET amount = 16""",
+                (ADS,),
+            )
+        return plan
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                await _fill_up_and_award(connection)
+                await connection.execute("UPDATE machines SET state = 'up'")
+                await connection.execute("UPDATE queue_entries SET within_quota = true")
+                memory = await load(connection)
+            held = list(memory.inventory.holdings())
+            with pytest.raises(QuotaChanged, match="of the quota of ads"):
+                await _dispatch(database, memory, another_region_dispatches)
+            memory.inventory.check()
+            assert list(memory.inventory.holdings()) == held
+            async with database.transaction() as connection:
+                assert await award_store.has_awards(connection, EAST), "the award still waits to be dispatched"
+                assert await in_use(connection) == 16
+                await quota_store.release(connection, [(ADS, {"A100": 8})])
+            # Held from the beginning, nobody takes it meanwhile.
+            waited: list[bool] = []
+
+            def another_region_waits(plan: Plan, _lot: Lot) -> Plan:
+                with psycopg.connect(database_url) as connection:
+                    connection.execute("SET LOCAL lock_timeout = '50ms'")
+                    with pytest.raises(psycopg.errors.LockNotAvailable):
+                        connection.execute("UPDATE quota_use SET amount = 16")
+                waited.append(True)
+                return plan
+
+            assert (await _dispatch(database, memory, another_region_waits, holds_quota=True)).given_back == 0
+            assert waited == [True]
+            async with database.transaction() as connection:
+                assert await in_use(connection) == 16
+
+    asyncio.run(scenario())
+
+
 def test_a_session_goes_on_when_a_victim_was_promoted_meanwhile(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
@@ -152,7 +204,7 @@ def test_a_session_goes_on_when_a_victim_was_promoted_meanwhile(database_url: st
             session = asyncio.create_task(
                 RegionSession(database, memory, lease, SystemClock(), Configuration(), inbox).run()
             )
-            while await database.run(lambda connection: auction_store.has_awards(connection, EAST)):
+            while await database.run(lambda connection: award_store.has_awards(connection, EAST)):
                 assert not session.done()
             session.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -163,17 +215,47 @@ def test_a_session_goes_on_when_a_victim_was_promoted_meanwhile(database_url: st
     asyncio.run(scenario())
 
 
-async def _dispatch(database: Database, memory: RegionMemory) -> Dispatched:
+def test_orders_are_sent_before_other_regions_are_waited_for(database_url: str) -> None:
+    """A round that is continued may take as long as a region may take to answer; what was dispatched before starts meanwhile."""
+    order: list[str] = []
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                lease = await lease_store.acquire(connection, "regional/east", "it", "nowhere", 1, 600.0)
+                memory = await load(connection)
+            assert lease is not None
+            session = RegionSession(database, memory, lease, SystemClock(), Configuration(), Inbox())
+
+            async def auction(_: object) -> None:
+                order.append("auction")
+                raise SessionOver("one turn is enough")
+
+            session._auction = auction  # type: ignore[method-assign,assignment]  # whatever it waits for
+            session._sender.send_due = lambda _: order.append("orders")  # type: ignore[method-assign,assignment]  # to nobody
+            with pytest.raises(SessionOver):
+                await session.run()
+
+    asyncio.run(scenario())
+    assert order == ["orders", "auction"]
+
+
+async def _dispatch(
+    database: Database, memory: RegionMemory, start: StartWith | None = None, *, holds_quota: bool = False
+) -> Dispatched:
     async with database.transaction() as connection:
         return await dispatch_awards(
             connection,
             EAST,
-            await auction_store.lock_awards(connection, EAST),
+            await award_store.lock_awards(connection, EAST),
             memory.bidder,
             memory.specifications,
             memory.tenants,
             memory.live,
             SystemClock(),
+            start=start,
+            holds_quota=holds_quota,
         )
 
 
@@ -267,5 +349,5 @@ def test_a_session_without_a_lease_ends_at_once_and_leaves_nobody_waiting(databa
 def _drain() -> MachineRequest:
     evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
     return MachineRequest(
-        MachineId("east-b-r0-m0"), MachineHappening.DRAINED, "by hand", keep_running=False, evicted=evicted
+        (MachineId("east-b-r0-m0"),), MachineHappening.DRAINED, "by hand", keep_running=False, evicted=evicted
     )

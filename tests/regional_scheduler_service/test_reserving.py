@@ -13,9 +13,9 @@ from domain.placement import AttemptKey
 from domain.reservation import Reservation
 from services.clock import SystemClock
 from services.database import (
+    cancellation_store,
     gang_reservation_store,
     lease_store,
-    workload_store,
 )
 from services.database.engine import Database
 from services.database.lease_store import LeaseLost
@@ -53,7 +53,10 @@ def test_machines_are_kept_for_a_gang_over_a_restart_until_it_starts(database_ur
         await world.submit("short", run_s=800.0)
         await world.at(1_060.0)
         assert east.running == {"b", "short"}
-        assert "kept for gang, expected to start at 1970-01-01 00:33 UTC" in await world.reason("long")
+        assert (
+            "kept for a gang that has waited for longer, expected to start at 1970-01-01 00:33 UTC"
+            in await world.reason("long")
+        )
         assert await world.kept() == kept
         east.end("short")
         east.end("b")
@@ -98,7 +101,7 @@ def test_a_cancelled_gang_has_nothing_kept_and_others_start_at_once(database_url
         await world.submit("long", run_s=5_000.0)
         await world.at(210.0)
         assert east.running == {"b"}
-        await world.database.run(lambda connection: workload_store.cancel(connection, GANG, "not wanted", 220.0))
+        await world.database.run(lambda connection: cancellation_store.cancel(connection, GANG, "not wanted", 220.0))
         # Before it looks at its reservations again: that only a gang that waits needs.
         await world.look()
         assert await world.kept() == {}
@@ -237,7 +240,7 @@ def test_one_gang_never_has_machines_in_two_regions_however_they_come_together(d
         assert await make(elsewhere, made)
         assert await world.kept() == {"gang": elsewhere}
         # And who does not wait any more gets none.
-        await world.database.run(lambda connection: workload_store.cancel(connection, GANG, "not wanted", 220.0))
+        await world.database.run(lambda connection: cancellation_store.cancel(connection, GANG, "not wanted", 220.0))
         assert not await make(made, elsewhere)
 
     in_world(database_url, scenario)
@@ -271,7 +274,7 @@ def test_when_a_gang_is_cancelled_another_of_its_kind_gets_the_machines_and_star
         await world.at(400.0)
         # All there is, is kept for the first one: behind it there is no end that anybody could wait for.
         assert [*await world.kept()] == ["gang"]
-        await world.database.run(lambda connection: workload_store.cancel(connection, GANG, "not wanted", 410.0))
+        await world.database.run(lambda connection: cancellation_store.cancel(connection, GANG, "not wanted", 410.0))
         await world.at(460.0)
         assert [*await world.kept()] == ["alike"]
         (east,) = world.regions

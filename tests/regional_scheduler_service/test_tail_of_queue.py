@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from domain.fleet import Cluster, Fleet, Machine, Rack, Region
-from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, WorkloadId
+from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId, WorkloadId
 from domain.resources import TaskResources
 from services.database import fleet_store, tenant_store
 from services.database.connection import AnyConnection
@@ -14,6 +14,7 @@ from services.database.engine import Database
 from services.database.workload_store import insert_submissions
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, TENANTS, specification, submission
+from tests.regional_scheduler_service.regions_of_one_process import RegionsOfOneProcess
 from tests.regional_scheduler_service.test_auctioneering import AuctioningRegion, open_region
 
 BUSY, IDLE = GpuModel("A100"), GpuModel("H100")
@@ -26,11 +27,13 @@ MACHINES = (
     Machine(MachineId("east-1"), IDLE, 8, 96.0, 1024.0),
 )
 FLEET = Fleet((Region(EAST, (Cluster(ClusterId("east-a"), (Rack(RackId("r0"), MACHINES),)),)),))
+FAR_BUSY = Machine(MachineId("coast-0"), BUSY, 8, 96.0, 1024.0)
+COAST = Region(RegionId("coast"), (Cluster(ClusterId("coast-a"), (Rack(RackId("r1"), (FAR_BUSY,)),)),))
 
 
-async def submit_queue(connection: AnyConnection) -> None:
+async def submit_queue(connection: AnyConnection, fleet: Fleet = FLEET) -> None:
     """Many that find no room, of many shapes, and behind them one that does."""
-    await fleet_store.apply_fleet(connection, FLEET)
+    await fleet_store.apply_fleet(connection, fleet)
     await tenant_store.apply_tenants(connection, TENANTS)
     queue = []
     for number in range(1, MANY + 2):
@@ -55,12 +58,12 @@ async def is_queued(connection: AnyConnection, workload: WorkloadId) -> bool:
     return await cursor.fetchone() is not None
 
 
-async def walk(database: Database, region: AuctioningRegion) -> int:
-    """Steps, with a pass before each, until the last one has left the queue; how many it took."""
+async def walk(database: Database, *regions: AuctioningRegion) -> int:
+    """Steps of all regions, with a pass before each, until the last one has left the queue; how many it took."""
     for taken in range(PASSES):
         await database.run(rank)
-        await region.step()
-        await region.step()
+        for region in (*regions, *regions):
+            await region.step()
         if not await database.run(lambda connection: is_queued(connection, LAST)):
             return taken
     raise AssertionError(f"it is still queued after {PASSES} passes")
@@ -72,5 +75,43 @@ def test_what_has_room_is_reached_although_passes_come_before_the_walk_is_throug
             async with database.transaction() as connection:
                 await submit_queue(connection)
             await walk(database, await open_region(database, EAST))
+
+    asyncio.run(scenario())
+
+
+async def say_there_is_room(connection: AnyConnection) -> None:
+    """As a region does after a release that is enough for any one of what was refused; another one takes it every time."""
+    await connection.execute("UPDATE auction_refusals SET holds = false, has_room = true")
+
+
+def test_what_has_room_is_reached_although_room_for_all_others_comes_free_all_the_time(database_url: str) -> None:
+    async def scenario() -> int:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit_queue(connection)
+            region = await open_region(database, EAST, window=8)
+            await database.run(rank)
+            for taken in range(4 * PASSES):
+                await database.run(say_there_is_room)
+                await region.step()
+                if not await database.run(lambda connection: is_queued(connection, LAST)):
+                    return taken
+            raise AssertionError(f"it is still queued after {4 * PASSES} steps")
+
+    # Of two rounds one goes on, with eight of the kinds that were not asked yet; a step opens or answers one.
+    assert asyncio.run(scenario()) <= 4 * (SHAPES // 8 + 2)
+
+
+def test_it_is_reached_where_rounds_are_continued_too(database_url: str) -> None:
+    """A round that is continued decides more; the walk goes back to the head after it as often."""
+    others = RegionsOfOneProcess()
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit_queue(connection, Fleet((COAST, *FLEET.regions)))
+            regions = [await open_region(database, one, window=64, others=others) for one in (COAST.region, EAST)]
+            await walk(database, *regions)
+        assert others.asked > 0
 
     asyncio.run(scenario())

@@ -15,7 +15,7 @@ from domain.placement_changes import ChangeKind, ImpossibleAction, name_of
 from domain.plan import Retune, ScaleIn, TaskAmounts
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
-from services.database import attempt_store, auction_store, fleet_store, placement_change_store
+from services.database import attempt_store, award_store, fleet_store, placement_change_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, PooledConnection
 from services.database.engine import Database
@@ -82,7 +82,7 @@ def test_what_a_won_plan_scales_in_is_waited_for(database_url: str, restarted: b
                 dispatched = await dispatch_awards(
                     connection,
                     EAST,
-                    await auction_store.lock_awards(connection, EAST),
+                    await award_store.lock_awards(connection, EAST),
                     memory.bidder,
                     memory.specifications,
                     memory.tenants,
@@ -149,7 +149,7 @@ def test_what_is_given_up_is_news_for_those_who_wait(database_url: str) -> None:
                 await dispatch_awards(
                     connection,
                     EAST,
-                    await auction_store.lock_awards(connection, EAST),
+                    await award_store.lock_awards(connection, EAST),
                     memory.bidder,
                     memory.specifications,
                     memory.tenants,

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from domain.events import Event, EventKind
 from domain.fleet import Fleet
-from domain.identifiers import RegionId, TenantId, WorkloadId
+from domain.identifiers import ANY_GPU_MODEL, RegionId, TenantId, WorkloadId
+from domain.resources import Quota
+from domain.tenant import Tenant
 from formats.trace import TraceRow
-from scripts.results.mast.cases import MEMORIES, Case, busiest_days, too_large_at_home, with_priorities
+from scripts.results.mast.cases import (
+    DEAR,
+    MEMORIES,
+    WAYS,
+    Case,
+    all_cases,
+    busiest_days,
+    too_large_at_home,
+    with_priorities,
+)
 from scripts.results.mast.kept import find, runs_of
+from scripts.results.mast.quotas import BACKED, backed_by, gpus_of_quota, larger_than_quota
 from scripts.results.mast.results import write_pages, write_results
 from scripts.results.mast.runs import rows_of_trace
 from scripts.results.mast.standings import QuotaHistory
@@ -22,6 +35,7 @@ from tests.simulator.engine.checked_run import machine, region
 DAY_S = 86_400.0
 CASES = (
     *(Case("anywhere", 1.0, policy) for policy in ("ideal", "mast", "federated", "own_region")),
+    *(Case("ways", 1.0, "mast", way=way, quotas=BACKED) for way in ("as published", "all together")),
     Case("tables", 1.0, "mast"),
     *(Case("memory", 1.0, "mast", memory) for memory in MEMORIES),
 )
@@ -44,8 +58,7 @@ def small_trace(folder: Path, count: int = 240) -> Path:
 
 def test_everything_is_written_and_the_same_when_written_again(tmp_path: Path) -> None:
     trace = small_trace(tmp_path)
-    measured = write_results(trace, tmp_path / "results", CASES, processes=1)
-    assert [case for case, _, _ in measured] == list(CASES)
+    write_results(trace, tmp_path / "results", CASES, processes=1)
     written = {path.name: path.read_bytes() for path in sorted((tmp_path / "results").rglob("*")) if path.is_file()}
     assert set(written) == {
         "mast.md", "figures.json", "violations.svg", "regional-load.svg", "start-latency.svg", "allocation.svg"
@@ -73,6 +86,30 @@ def test_priorities_are_drawn_by_the_published_shares(tmp_path: Path) -> None:
     assert rows == with_priorities([_row(number) for number in range(20_000)])
     assert {row.tenant for row in rows} == {f"east-p{priority}" for priority in range(7)}
     assert rows_of_trace(small_trace(tmp_path))
+
+
+def test_quotas_that_capacity_backs_add_up_to_the_fleet_in_the_proportions_of_the_others() -> None:
+    drawn = [
+        Tenant(TenantId(name), 3, Quota.of({ANY_GPU_MODEL: gpus})) for name, gpus in (("a", 5), ("b", 5), ("c", 10))
+    ]
+    backed = backed_by(11, drawn)
+    assert [(tenant.tenant, gpus_of_quota(tenant)) for tenant in backed] == [("a", 3), ("b", 3), ("c", 5)]
+    assert [gpus_of_quota(tenant) for tenant in backed_by(10, drawn)] == [3, 2, 5]
+    assert larger_than_quota([_row(0, gpus=4), _row(1, gpus=3)], [replace(backed[0], tenant=_row(0).tenant)]) == 1
+
+
+def test_each_way_is_run_once_with_each_kind_of_quotas_at_both_loads() -> None:
+    cases = [case for case in all_cases() if case.experiment == "ways"]
+    same = [Case("anywhere", case.load, case.policy) for case in all_cases() if case.experiment == "anywhere"]
+    assert len(set(all_cases())) == len(all_cases())
+    for load in (1.0, 1.3):
+        for way, of in WAYS.items():
+            if way not in DEAR or load == 1.0:
+                assert Case("ways", load, of.policy, way=way, quotas=BACKED) in cases
+                as_drawn = Case("ways", load, of.policy, way=way) in cases
+                assert as_drawn or (
+                    Case("anywhere", load, of.policy) in same and way not in ("compaction", "reservations")
+                )
 
 
 def test_the_busiest_days_and_what_does_not_fit() -> None:

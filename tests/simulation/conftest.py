@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from domain.identifiers import RegionId
 from formats.trace import write_trace
 from services.command_line.main import app
-from services.simulation.cache import CACHE_VARIABLE
+from services.runtime.home import HOME_VARIABLE
 from tests.simulator.inputs.rows import random_rows
 
 MEASURED = ("wall_s", "events_per_s", "peak_rss_mib")
@@ -22,8 +22,8 @@ FLEET = ("--gpus", "128")
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where runs are kept in this test, worker processes included."""
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    return tmp_path / "cache" / "topmast" / "simulations"
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    return tmp_path / "home" / "cache" / "simulations"
 
 
 @pytest.fixture

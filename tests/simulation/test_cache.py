@@ -93,6 +93,8 @@ def test_beyond_the_limit_the_least_used_go(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_the_one_of_the_environment() -> None:
-    assert default_folder({"XDG_CACHE_HOME": "/caches"}) == Path("/caches/topmast/simulations")
-    assert default_folder({}) == Path.home() / ".cache" / "topmast" / "simulations"
+    assert default_folder({"TOPMAST_HOME": "/somewhere", "XDG_CACHE_HOME": "/caches"}) == Path(
+        "/somewhere/cache/simulations"
+    )
+    assert default_folder({}) == Path.home() / ".topmast" / "cache" / "simulations"
     assert len(code_digest()) == 64

@@ -55,7 +55,7 @@ def test_the_run_goes_on_and_says_what_is_a_guess(snapshot: Path) -> None:
     figures = json.loads(printed.stdout)
     assert (figures["completed"], figures["validation"]["violations"]) == (2, 0)
     assert (figures["inputs"]["snapshot"], figures["inputs"]["default_duration_s"]) == (str(snapshot), 600.0)
-    assert "the run goes on from 1970-01-01 00:16:40: 1 queued workload, 1 running attempt" in printed.stderr
+    assert "the run goes on from 1970-01-01 00:16:40 UTC: 1 queued workload, 1 running attempt" in printed.stderr
     assert "estimated: 1 workload of 2 are not emulated; each is taken to work for 600 s more" in printed.stderr
 
 

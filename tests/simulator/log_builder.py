@@ -234,9 +234,9 @@ class LogBuilder:
         fields: Json = {"attempt": attempt, "progress": progress} if attempt else {}
         return self.add("cancelled", workload=workload, **fields)
 
-    def machine(self, event: str, machine: str) -> LogBuilder:
+    def machine(self, event: str, machine: str, **details: bool | float) -> LogBuilder:
         region = "west" if machine == "w1" else "east"
-        return self.add(event, machine=machine, region=region, cluster=CLUSTERS[machine], reason="test")
+        return self.add(event, machine=machine, region=region, cluster=CLUSTERS[machine], reason="test", **details)
 
     def move_machine(self, machine: str, to_cluster: str) -> LogBuilder:
         details = {"machine": machine, "to_cluster": to_cluster, "reason": "test"}

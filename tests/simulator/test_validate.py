@@ -111,6 +111,19 @@ GOOD: dict[str, LogBuilder] = {
         .evict("w", "drained", progress=10)
         .cancel("w")
     ),
+    "a drain is undone, and made again, while the machine is down": (
+        log()
+        .submit("w")
+        .machine("machine_draining", "e1", deadline_s=50.0)
+        .machine("machine_down", "e1")
+        .machine("machine_up", "e1", still_down=True)
+        .machine("machine_draining", "e1")
+        .machine("machine_up", "e1")
+        .machine("machine_up", "e1")
+        .run("w", ON_E1)
+        .wait(100)
+        .complete("w")
+    ),
     "beyond quota, and then within": (
         log()
         .submit("g", tenant="guests")

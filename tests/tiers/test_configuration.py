@@ -30,10 +30,20 @@ def test_an_interval_beyond_its_bounds_is_refused(tmp_path: Path, text: str, fie
     assert bound in str(refused.value)
 
 
-@pytest.mark.parametrize(("first", "second"), [("/srv/a", "/srv/./a/"), ("/srv", "/srv/a"), ("/srv/a", "/srv/b/..")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("file:///srv/a", "file:///srv/./a/"),
+        ("file:///srv", "file:///srv/a"),
+        ("file:///srv/a", "file:///srv/b/../a"),
+        ("file:///srv/a", "local:///srv/a"),
+        ("s3://bucket/a", "s3a://bucket/a"),
+    ],
+    ids=["dots", "within", "back", "local", "s3a"],
+)
 def test_two_regions_never_store_tables_in_one_folder(tmp_path: Path, first: str, second: str) -> None:
     path = tmp_path / "scheduler.yaml"
-    regions = f"east: {{storage: 'file://{first}'}}, west: {{storage: 'file://{second}'}}"
+    regions = f"east: {{storage: '{first}'}}, west: {{storage: '{second}'}}"
     path.write_text(f"data: {{regions: {{{regions}}}}}", encoding="utf-8")
     with pytest.raises(FormatError, match="regions east and west store tables in one folder"):
         load_configuration(path)
@@ -53,6 +63,11 @@ def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
             "data: {regions: {east: {storage: 'flie:///srv/tables'}}}",
             "data.regions.east.storage: there is no storage protocol 'flie'; did you mean file",
         ),
+        (
+            "storage: {checkpoints: 'flie:///srv'}",
+            "storage.checkpoints: there is no storage protocol 'flie'; did you mean",
+        ),
+        ("storage: {logs: /srv/logs}", "storage.logs: must be a URL such as"),
         ("tuning: synergy_tun", "there is no tuning synergy_tun; did you mean synergy_tune"),
         (
             "tuning: tetris_packing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
@@ -33,7 +34,9 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(host: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))
         listener.listen()
-        with pytest.raises(PortNotAvailable, match=f"port {port} of {host} is taken; .* --port 0 for any"):
+        with pytest.raises(
+            PortNotAvailable, match=f"port {port} of {host} is taken by process {os.getpid()} .* --port 0 for any"
+        ):
             require_port(host, port)
 
 

@@ -20,6 +20,7 @@ from domain.identifiers import (
 from domain.model_profile import ModelProfile
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.resources import TaskResources
+from domain.runtime_environment import RuntimeEnvironment
 from domain.scaling import ScalingPoint
 from domain.workload import (
     Command,
@@ -75,6 +76,7 @@ jobs = st.builds(
     affinity=st.just(NO_JOB_AFFINITY) | affinities,
     scaling=st.lists(st.builds(ScalingPoint, int32s, numbers), max_size=3).map(tuple),
     across_clusters=st.booleans(),
+    runtime=st.none() | st.builds(RuntimeEnvironment, texts, texts, texts, texts, texts),
 )
 
 specifications = st.builds(

@@ -6,7 +6,7 @@ import pytest
 
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
 from domain.identifiers import ClusterId, JobName, RegionId, TableId
-from services.command_line.workload_view import diagnosis_words
+from services.command_line.waiting_view import diagnosis_words
 from services.database.diagnosis_documents import diagnosis_from_document
 from services.wire.diagnoses import diagnosis_to_proto
 from topmast import diagnoses

@@ -3,7 +3,8 @@
 One directory per job of a workload (`<checkpoint directory>/<job>/`) holds
 
 - `checkpoint-<attempt>-<number>/`: one checkpoint each, written under another name, brought to the disk and renamed;
-- `fence`: the newest attempt that has begun; `lock`: held while the fence is checked and a checkpoint is renamed.
+- `fence`: the newest attempt that has begun; `lock`: held while the fence is checked and a checkpoint is renamed;
+- `elsewhere`: the newest checkpoint that another machine has put into the store, if there is one.
 
 A stale attempt finds a greater number in the fence and gives up (design I8: it can change nothing).
 """
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)")
 _ABOUT_FILE = "checkpoint.json"
+_ELSEWHERE_FILE = "elsewhere"
 _WRITING_PREFIX = ".writing-"
 _LOOK_AGAIN_S = 0.05
 
@@ -109,12 +111,16 @@ class CheckpointStore:
         return None
 
     def wait_for(self, progress: float, timeout_s: float) -> Checkpoint | None:
-        """Waits until this attempt has a checkpoint of at least that progress; None when it takes too long."""
+        """Waits until this attempt has a checkpoint of at least that progress; None when it takes too long.
+
+        Where the job's first task is on another machine, and checkpoints go to a store, it may be there alone: the path is
+        then that which it would have here.
+        """
         deadline_s = time.monotonic() + timeout_s
         while True:
-            newest = next(reversed(found_in(self._directory)), None)
-            if newest is not None and newest.attempt == self._attempt and newest.progress >= progress:
-                return newest
+            for newest in (next(reversed(found_in(self._directory)), None), _elsewhere(self._directory)):
+                if newest is not None and newest.attempt == self._attempt and newest.progress >= progress:
+                    return newest
             if time.monotonic() >= deadline_s:
                 return None
             time.sleep(_LOOK_AGAIN_S)
@@ -165,6 +171,23 @@ def newest_progress(directory: Path, attempt: int) -> float | None:
         own = [checkpoint for checkpoint in found_in(job) if checkpoint.attempt <= attempt]
         newest += [checkpoint.progress for checkpoint in own[-1:]]
     return max(newest, default=None)
+
+
+def note_elsewhere(directory: Path, name: str, progress: float) -> None:
+    """For those who wait in a job's directory: a checkpoint of that name is in the store, from another machine."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_whole(directory / _ELSEWHERE_FILE, json.dumps({"name": name, "progress": progress}))
+
+
+def _elsewhere(directory: Path) -> Checkpoint | None:
+    try:
+        written = json.loads((directory / _ELSEWHERE_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    name = _NAME.fullmatch(written["name"])
+    if name is None:
+        return None
+    return Checkpoint(int(name[1]), int(name[2]), directory / name[0], float(written["progress"]))
 
 
 def last_attempt(directory: Path) -> int:

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n topmast/v1/cluster_manager.proto\x12\ntopmast.v1\x1a\x19topmast/v1/workload.proto\"\xca\x02\n\x0b\x41ttemptPlan\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x38\n\rspecification\x18\x03 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12-\n\nplacements\x18\x04 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x0c\n\x04hold\x18\x05 \x01(\x08\x12\x10\n\x08progress\x18\x06 \x01(\x01\x12\x11\n\tstarted_s\x18\x07 \x01(\x01\x12\x10\n\x08revision\x18\x08 \x01(\x05\x12\x11\n\tchanged_s\x18\t \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\n \x01(\x01\x12\x11\n\twork_rate\x18\x0b \x01(\x01\x12*\n\nrendezvous\x18\x0c \x03(\x0b\x32\x16.topmast.v1.Rendezvous\"8\n\nRendezvous\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"S\n\x12\x45xecutePlanRequest\x12&\n\x05plans\x18\x01 \x03(\x0b\x32\x17.topmast.v1.AttemptPlan\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x15\n\x13\x45xecutePlanResponse\"5\n\x10\x41ttemptReference\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"l\n\x12StopAttemptRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"\x15\n\x13StopAttemptResponse\"\xa4\x01\n\x14ResizeAttemptRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12-\n\nplacements\x18\x03 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x10\n\x08revision\x18\x05 \x01(\x05\x12\x11\n\twork_rate\x18\x06 \x01(\x01\"\x17\n\x15ResizeAttemptResponse\"\x19\n\x17GetClusterStatusRequest\"\xa7\x03\n\rAttemptStatus\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\'\n\x05phase\x18\x03 \x01(\x0e\x32\x18.topmast.v1.AttemptPhase\x12\x0f\n\x07since_s\x18\x04 \x01(\x01\x12\x10\n\x08progress\x18\x05 \x01(\x01\x12\x1b\n\x13\x63heckpoint_progress\x18\x06 \x01(\x01\x12\x12\n\nthroughput\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x10\n\x08\x65mulated\x18\t \x01(\x08\x12\x11\n\tstarted_s\x18\n \x01(\x01\x12\x10\n\x08revision\x18\x0b \x01(\x05\x12\x11\n\tchanged_s\x18\x0c \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\r \x01(\x01\x12,\n\x08measured\x18\x14 \x03(\x0b\x32\x1a.topmast.v1.JobMeasurement\x12(\n\nlost_tasks\x18\x15 \x03(\x0b\x32\x14.topmast.v1.LostTask\x12*\n\nrendezvous\x18\x16 \x03(\x0b\x32\x16.topmast.v1.Rendezvous\"%\n\x08LostTask\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\x05\"a\n\x0eJobMeasurement\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x13\n\x0biteration_s\x18\x02 \x01(\x01\x12\x1a\n\x12largest_tensor_mib\x18\x03 \x01(\x01\x12\x11\n\tmodel_mib\x18\x04 \x01(\x01\"<\n\rMachineStatus\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\n\n\x02up\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x85\x01\n\x18GetClusterStatusResponse\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"+\n\x12WatchStatusRequest\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"\x81\x01\n\x13WatchStatusResponse\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"^\n\x15\x46orgetAttemptsRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x18\n\x16\x46orgetAttemptsResponse\"\x81\x01\n\x0fReadLogsRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x11\n\x04task\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12\x12\n\ntail_lines\x18\x06 \x01(\x05\x42\x07\n\x05_task\"M\n\x10ReadLogsResponse\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x05\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\x05\x12\r\n\x05\x63hunk\x18\x04 \x01(\x0c*\xe6\x01\n\x0c\x41ttemptPhase\x12\x1d\n\x19\x41TTEMPT_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41TTEMPT_PHASE_HELD\x10\x01\x12\x19\n\x15\x41TTEMPT_PHASE_RUNNING\x10\x02\x12\x1a\n\x16\x41TTEMPT_PHASE_STOPPING\x10\x03\x12\x1b\n\x17\x41TTEMPT_PHASE_COMPLETED\x10\x04\x12\x18\n\x14\x41TTEMPT_PHASE_FAILED\x10\x05\x12\x19\n\x15\x41TTEMPT_PHASE_STOPPED\x10\x06\x12\x16\n\x12\x41TTEMPT_PHASE_LOST\x10\x07\x32\xd2\x04\n\x0e\x43lusterManager\x12N\n\x0b\x45xecutePlan\x12\x1e.topmast.v1.ExecutePlanRequest\x1a\x1f.topmast.v1.ExecutePlanResponse\x12N\n\x0bStopAttempt\x12\x1e.topmast.v1.StopAttemptRequest\x1a\x1f.topmast.v1.StopAttemptResponse\x12T\n\rResizeAttempt\x12 .topmast.v1.ResizeAttemptRequest\x1a!.topmast.v1.ResizeAttemptResponse\x12V\n\tGetStatus\x12#.topmast.v1.GetClusterStatusRequest\x1a$.topmast.v1.GetClusterStatusResponse\x12P\n\x0bWatchStatus\x12\x1e.topmast.v1.WatchStatusRequest\x1a\x1f.topmast.v1.WatchStatusResponse0\x01\x12W\n\x0e\x46orgetAttempts\x12!.topmast.v1.ForgetAttemptsRequest\x1a\".topmast.v1.ForgetAttemptsResponse\x12G\n\x08ReadLogs\x12\x1b.topmast.v1.ReadLogsRequest\x1a\x1c.topmast.v1.ReadLogsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n topmast/v1/cluster_manager.proto\x12\ntopmast.v1\x1a\x19topmast/v1/workload.proto\"\xca\x02\n\x0b\x41ttemptPlan\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x38\n\rspecification\x18\x03 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12-\n\nplacements\x18\x04 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x0c\n\x04hold\x18\x05 \x01(\x08\x12\x10\n\x08progress\x18\x06 \x01(\x01\x12\x11\n\tstarted_s\x18\x07 \x01(\x01\x12\x10\n\x08revision\x18\x08 \x01(\x05\x12\x11\n\tchanged_s\x18\t \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\n \x01(\x01\x12\x11\n\twork_rate\x18\x0b \x01(\x01\x12*\n\nrendezvous\x18\x0c \x03(\x0b\x32\x16.topmast.v1.Rendezvous\"8\n\nRendezvous\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"S\n\x12\x45xecutePlanRequest\x12&\n\x05plans\x18\x01 \x03(\x0b\x32\x17.topmast.v1.AttemptPlan\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x15\n\x13\x45xecutePlanResponse\"5\n\x10\x41ttemptReference\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"l\n\x12StopAttemptRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"\x15\n\x13StopAttemptResponse\"\xa4\x01\n\x14ResizeAttemptRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12-\n\nplacements\x18\x03 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x10\n\x08revision\x18\x05 \x01(\x05\x12\x11\n\twork_rate\x18\x06 \x01(\x01\"\x17\n\x15ResizeAttemptResponse\"\x19\n\x17GetClusterStatusRequest\"\xcd\x03\n\rAttemptStatus\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\'\n\x05phase\x18\x03 \x01(\x0e\x32\x18.topmast.v1.AttemptPhase\x12\x0f\n\x07since_s\x18\x04 \x01(\x01\x12\x10\n\x08progress\x18\x05 \x01(\x01\x12\x1b\n\x13\x63heckpoint_progress\x18\x06 \x01(\x01\x12\x12\n\nthroughput\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x10\n\x08\x65mulated\x18\t \x01(\x08\x12\x11\n\tstarted_s\x18\n \x01(\x01\x12\x10\n\x08revision\x18\x0b \x01(\x05\x12\x11\n\tchanged_s\x18\x0c \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\r \x01(\x01\x12,\n\x08measured\x18\x14 \x03(\x0b\x32\x1a.topmast.v1.JobMeasurement\x12(\n\nlost_tasks\x18\x15 \x03(\x0b\x32\x14.topmast.v1.LostTask\x12*\n\nrendezvous\x18\x16 \x03(\x0b\x32\x16.topmast.v1.Rendezvous\x12\x16\n\texit_code\x18\x1e \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_exit_code\"%\n\x08LostTask\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\x05\"a\n\x0eJobMeasurement\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x13\n\x0biteration_s\x18\x02 \x01(\x01\x12\x1a\n\x12largest_tensor_mib\x18\x03 \x01(\x01\x12\x11\n\tmodel_mib\x18\x04 \x01(\x01\"<\n\rMachineStatus\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\n\n\x02up\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x85\x01\n\x18GetClusterStatusResponse\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"+\n\x12WatchStatusRequest\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"\x81\x01\n\x13WatchStatusResponse\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"^\n\x15\x46orgetAttemptsRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x18\n\x16\x46orgetAttemptsResponse\"\x81\x01\n\x0fReadLogsRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x11\n\x04task\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12\x12\n\ntail_lines\x18\x06 \x01(\x05\x42\x07\n\x05_task\"M\n\x10ReadLogsResponse\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x05\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\x05\x12\r\n\x05\x63hunk\x18\x04 \x01(\x0c\"\x89\x01\n\x12OpenSessionRequest\x12-\n\x07opening\x18\x01 \x01(\x0b\x32\x1a.topmast.v1.SessionOpeningH\x00\x12\x0f\n\x05input\x18\x02 \x01(\x0cH\x00\x12+\n\x07resized\x18\x03 \x01(\x0b\x32\x18.topmast.v1.TerminalSizeH\x00\x42\x06\n\x04part\"\x98\x01\n\x0eSessionOpening\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0c\n\x04task\x18\x04 \x01(\x05\x12-\n\x07\x63ommand\x18\x05 \x01(\x0b\x32\x1a.topmast.v1.SessionCommandH\x00\x12\x0e\n\x04port\x18\x06 \x01(\x05H\x00\x42\t\n\x07purpose\"R\n\x0eSessionCommand\x12\x11\n\targuments\x18\x01 \x03(\t\x12-\n\x08terminal\x18\x02 \x01(\x0b\x32\x1b.topmast.v1.SessionTerminal\"G\n\x0fSessionTerminal\x12&\n\x04size\x18\x01 \x01(\x0b\x32\x18.topmast.v1.TerminalSize\x12\x0c\n\x04name\x18\x02 \x01(\t\"-\n\x0cTerminalSize\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\"\x89\x01\n\x13OpenSessionResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.topmast.v1.SessionOpenedH\x00\x12\x10\n\x06output\x18\x02 \x01(\x0cH\x00\x12\x16\n\x0c\x65rror_output\x18\x03 \x01(\x0cH\x00\x12\x13\n\texit_code\x18\x04 \x01(\x05H\x00\x42\x06\n\x04part\";\n\rSessionOpened\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x05\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\x05*\xe6\x01\n\x0c\x41ttemptPhase\x12\x1d\n\x19\x41TTEMPT_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41TTEMPT_PHASE_HELD\x10\x01\x12\x19\n\x15\x41TTEMPT_PHASE_RUNNING\x10\x02\x12\x1a\n\x16\x41TTEMPT_PHASE_STOPPING\x10\x03\x12\x1b\n\x17\x41TTEMPT_PHASE_COMPLETED\x10\x04\x12\x18\n\x14\x41TTEMPT_PHASE_FAILED\x10\x05\x12\x19\n\x15\x41TTEMPT_PHASE_STOPPED\x10\x06\x12\x16\n\x12\x41TTEMPT_PHASE_LOST\x10\x07\x32\xa6\x05\n\x0e\x43lusterManager\x12N\n\x0b\x45xecutePlan\x12\x1e.topmast.v1.ExecutePlanRequest\x1a\x1f.topmast.v1.ExecutePlanResponse\x12N\n\x0bStopAttempt\x12\x1e.topmast.v1.StopAttemptRequest\x1a\x1f.topmast.v1.StopAttemptResponse\x12T\n\rResizeAttempt\x12 .topmast.v1.ResizeAttemptRequest\x1a!.topmast.v1.ResizeAttemptResponse\x12V\n\tGetStatus\x12#.topmast.v1.GetClusterStatusRequest\x1a$.topmast.v1.GetClusterStatusResponse\x12P\n\x0bWatchStatus\x12\x1e.topmast.v1.WatchStatusRequest\x1a\x1f.topmast.v1.WatchStatusResponse0\x01\x12W\n\x0e\x46orgetAttempts\x12!.topmast.v1.ForgetAttemptsRequest\x1a\".topmast.v1.ForgetAttemptsResponse\x12G\n\x08ReadLogs\x12\x1b.topmast.v1.ReadLogsRequest\x1a\x1c.topmast.v1.ReadLogsResponse0\x01\x12R\n\x0bOpenSession\x12\x1e.topmast.v1.OpenSessionRequest\x1a\x1f.topmast.v1.OpenSessionResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'topmast.v1.cluster_manager_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ATTEMPTPHASE']._serialized_start=2254
-  _globals['_ATTEMPTPHASE']._serialized_end=2484
+  _globals['_ATTEMPTPHASE']._serialized_start=2992
+  _globals['_ATTEMPTPHASE']._serialized_end=3222
   _globals['_ATTEMPTPLAN']._serialized_start=76
   _globals['_ATTEMPTPLAN']._serialized_end=406
   _globals['_RENDEZVOUS']._serialized_start=408
@@ -55,27 +55,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCLUSTERSTATUSREQUEST']._serialized_start=954
   _globals['_GETCLUSTERSTATUSREQUEST']._serialized_end=979
   _globals['_ATTEMPTSTATUS']._serialized_start=982
-  _globals['_ATTEMPTSTATUS']._serialized_end=1405
-  _globals['_LOSTTASK']._serialized_start=1407
-  _globals['_LOSTTASK']._serialized_end=1444
-  _globals['_JOBMEASUREMENT']._serialized_start=1446
-  _globals['_JOBMEASUREMENT']._serialized_end=1543
-  _globals['_MACHINESTATUS']._serialized_start=1545
-  _globals['_MACHINESTATUS']._serialized_end=1605
-  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=1608
-  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_end=1741
-  _globals['_WATCHSTATUSREQUEST']._serialized_start=1743
-  _globals['_WATCHSTATUSREQUEST']._serialized_end=1786
-  _globals['_WATCHSTATUSRESPONSE']._serialized_start=1789
-  _globals['_WATCHSTATUSRESPONSE']._serialized_end=1918
-  _globals['_FORGETATTEMPTSREQUEST']._serialized_start=1920
-  _globals['_FORGETATTEMPTSREQUEST']._serialized_end=2014
-  _globals['_FORGETATTEMPTSRESPONSE']._serialized_start=2016
-  _globals['_FORGETATTEMPTSRESPONSE']._serialized_end=2040
-  _globals['_READLOGSREQUEST']._serialized_start=2043
-  _globals['_READLOGSREQUEST']._serialized_end=2172
-  _globals['_READLOGSRESPONSE']._serialized_start=2174
-  _globals['_READLOGSRESPONSE']._serialized_end=2251
-  _globals['_CLUSTERMANAGER']._serialized_start=2487
-  _globals['_CLUSTERMANAGER']._serialized_end=3081
+  _globals['_ATTEMPTSTATUS']._serialized_end=1443
+  _globals['_LOSTTASK']._serialized_start=1445
+  _globals['_LOSTTASK']._serialized_end=1482
+  _globals['_JOBMEASUREMENT']._serialized_start=1484
+  _globals['_JOBMEASUREMENT']._serialized_end=1581
+  _globals['_MACHINESTATUS']._serialized_start=1583
+  _globals['_MACHINESTATUS']._serialized_end=1643
+  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=1646
+  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_end=1779
+  _globals['_WATCHSTATUSREQUEST']._serialized_start=1781
+  _globals['_WATCHSTATUSREQUEST']._serialized_end=1824
+  _globals['_WATCHSTATUSRESPONSE']._serialized_start=1827
+  _globals['_WATCHSTATUSRESPONSE']._serialized_end=1956
+  _globals['_FORGETATTEMPTSREQUEST']._serialized_start=1958
+  _globals['_FORGETATTEMPTSREQUEST']._serialized_end=2052
+  _globals['_FORGETATTEMPTSRESPONSE']._serialized_start=2054
+  _globals['_FORGETATTEMPTSRESPONSE']._serialized_end=2078
+  _globals['_READLOGSREQUEST']._serialized_start=2081
+  _globals['_READLOGSREQUEST']._serialized_end=2210
+  _globals['_READLOGSRESPONSE']._serialized_start=2212
+  _globals['_READLOGSRESPONSE']._serialized_end=2289
+  _globals['_OPENSESSIONREQUEST']._serialized_start=2292
+  _globals['_OPENSESSIONREQUEST']._serialized_end=2429
+  _globals['_SESSIONOPENING']._serialized_start=2432
+  _globals['_SESSIONOPENING']._serialized_end=2584
+  _globals['_SESSIONCOMMAND']._serialized_start=2586
+  _globals['_SESSIONCOMMAND']._serialized_end=2668
+  _globals['_SESSIONTERMINAL']._serialized_start=2670
+  _globals['_SESSIONTERMINAL']._serialized_end=2741
+  _globals['_TERMINALSIZE']._serialized_start=2743
+  _globals['_TERMINALSIZE']._serialized_end=2788
+  _globals['_OPENSESSIONRESPONSE']._serialized_start=2791
+  _globals['_OPENSESSIONRESPONSE']._serialized_end=2928
+  _globals['_SESSIONOPENED']._serialized_start=2930
+  _globals['_SESSIONOPENED']._serialized_end=2989
+  _globals['_CLUSTERMANAGER']._serialized_start=3225
+  _globals['_CLUSTERMANAGER']._serialized_end=3903
 # @@protoc_insertion_point(module_scope)

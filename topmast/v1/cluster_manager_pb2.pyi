@@ -341,6 +341,7 @@ class AttemptStatus(_message.Message):
     MEASURED_FIELD_NUMBER: _builtins.int
     LOST_TASKS_FIELD_NUMBER: _builtins.int
     RENDEZVOUS_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     phase: Global___AttemptPhase.ValueType
@@ -359,6 +360,8 @@ class AttemptStatus(_message.Message):
     changed_s: _builtins.float
     """Since when, seconds since the epoch, and its progress then."""
     changed_progress: _builtins.float
+    exit_code: _builtins.int
+    """Of the task that is to blame where it failed; 128 and the number of the signal that killed it."""
     @_builtins.property
     def measured(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobMeasurement]:
         """What training has reported of the jobs here."""
@@ -390,12 +393,15 @@ class AttemptStatus(_message.Message):
         measured: _abc.Iterable[Global___JobMeasurement] | None = ...,
         lost_tasks: _abc.Iterable[Global___LostTask] | None = ...,
         rendezvous: _abc.Iterable[Global___Rendezvous] | None = ...,
+        exit_code: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "lost_tasks", b"lost_tasks", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "rendezvous", b"rendezvous", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "exit_code", b"exit_code", "lost_tasks", b"lost_tasks", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "rendezvous", b"rendezvous", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
 
 Global___AttemptStatus: _TypeAlias = AttemptStatus  # noqa: Y015
 
@@ -660,3 +666,208 @@ class ReadLogsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadLogsResponse: _TypeAlias = ReadLogsResponse  # noqa: Y015
+
+@_typing.final
+class OpenSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPENING_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    RESIZED_FIELD_NUMBER: _builtins.int
+    input: _builtins.bytes
+    """At most 1 MiB."""
+    @_builtins.property
+    def opening(self) -> Global___SessionOpening:
+        """The first message, and no other."""
+
+    @_builtins.property
+    def resized(self) -> Global___TerminalSize: ...
+    def __init__(
+        self,
+        *,
+        opening: Global___SessionOpening | None = ...,
+        input: _builtins.bytes = ...,
+        resized: Global___TerminalSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "opening", b"opening", "part", b"part", "resized", b"resized"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "opening", b"opening", "part", b"part", "resized", b"resized"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opening", "input", "resized"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___OpenSessionRequest: _TypeAlias = OpenSessionRequest  # noqa: Y015
+
+@_typing.final
+class SessionOpening(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    attempt: _builtins.int
+    """0: the newest attempt that this cluster knows."""
+    job: _builtins.str
+    """Empty: the first job."""
+    task: _builtins.int
+    port: _builtins.int
+    """Of 127.0.0.1 on the machine of the task."""
+    @_builtins.property
+    def command(self) -> Global___SessionCommand: ...
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        job: _builtins.str = ...,
+        task: _builtins.int = ...,
+        command: Global___SessionCommand | None = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "port", b"port", "purpose", b"purpose"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "command", b"command", "job", b"job", "port", b"port", "purpose", b"purpose", "task", b"task", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_purpose: _TypeAlias = _typing.Literal["command", "port"]  # noqa: Y015
+    _WhichOneofArgType_purpose: _TypeAlias = _typing.Literal["purpose", b"purpose"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_purpose) -> _WhichOneofReturnType_purpose | None: ...
+
+Global___SessionOpening: _TypeAlias = SessionOpening  # noqa: Y015
+
+@_typing.final
+class SessionCommand(_message.Message):
+    """A command in the task's working directory, with the task's environment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def arguments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def terminal(self) -> Global___SessionTerminal:
+        """Set: it gets a terminal, and its standard error is part of its output."""
+
+    def __init__(
+        self,
+        *,
+        arguments: _abc.Iterable[_builtins.str] | None = ...,
+        terminal: Global___SessionTerminal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "terminal", b"terminal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionCommand: _TypeAlias = SessionCommand  # noqa: Y015
+
+@_typing.final
+class SessionTerminal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The variable TERM, as xterm-256color; empty: dumb."""
+    @_builtins.property
+    def size(self) -> Global___TerminalSize: ...
+    def __init__(
+        self,
+        *,
+        size: Global___TerminalSize | None = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionTerminal: _TypeAlias = SessionTerminal  # noqa: Y015
+
+@_typing.final
+class TerminalSize(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    columns: _builtins.int
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalSize: _TypeAlias = TerminalSize  # noqa: Y015
+
+@_typing.final
+class OpenSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPENED_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    ERROR_OUTPUT_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    output: _builtins.bytes
+    error_output: _builtins.bytes
+    exit_code: _builtins.int
+    """The last message, where a command was run: 128 and the number of the signal that killed it."""
+    @_builtins.property
+    def opened(self) -> Global___SessionOpened:
+        """The first message: the command was started, or the port has answered."""
+
+    def __init__(
+        self,
+        *,
+        opened: Global___SessionOpened | None = ...,
+        output: _builtins.bytes = ...,
+        error_output: _builtins.bytes = ...,
+        exit_code: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error_output", b"error_output", "exit_code", b"exit_code", "opened", b"opened", "output", b"output", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_output", b"error_output", "exit_code", b"exit_code", "opened", b"opened", "output", b"output", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "output", "error_output", "exit_code"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___OpenSessionResponse: _TypeAlias = OpenSessionResponse  # noqa: Y015
+
+@_typing.final
+class SessionOpened(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    job: _builtins.str
+    task: _builtins.int
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        job: _builtins.str = ...,
+        task: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job", b"job", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionOpened: _TypeAlias = SessionOpened  # noqa: Y015

@@ -69,6 +69,11 @@ class ClusterManagerStub:
                 request_serializer=topmast_dot_v1_dot_cluster__manager__pb2.ReadLogsRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_cluster__manager__pb2.ReadLogsResponse.FromString,
                 _registered_method=True)
+        self.OpenSession = channel.stream_stream(
+                '/topmast.v1.ClusterManager/OpenSession',
+                request_serializer=topmast_dot_v1_dot_cluster__manager__pb2.OpenSessionRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_cluster__manager__pb2.OpenSessionResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterManagerServicer:
@@ -124,6 +129,14 @@ class ClusterManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenSession(self, request_iterator, context):
+        """Runs a command beside a task, or connects to a port of its machine. It ends with the command or the connection, with the
+        attempt, and when the caller ends the call. The caller's half-close is the end of the input.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +174,11 @@ def add_ClusterManagerServicer_to_server(servicer, server):
                     servicer.ReadLogs,
                     request_deserializer=topmast_dot_v1_dot_cluster__manager__pb2.ReadLogsRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_cluster__manager__pb2.ReadLogsResponse.SerializeToString,
+            ),
+            'OpenSession': grpc.stream_stream_rpc_method_handler(
+                    servicer.OpenSession,
+                    request_deserializer=topmast_dot_v1_dot_cluster__manager__pb2.OpenSessionRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_cluster__manager__pb2.OpenSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -352,6 +370,33 @@ class ClusterManager:
             '/topmast.v1.ClusterManager/ReadLogs',
             topmast_dot_v1_dot_cluster__manager__pb2.ReadLogsRequest.SerializeToString,
             topmast_dot_v1_dot_cluster__manager__pb2.ReadLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenSession(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/topmast.v1.ClusterManager/OpenSession',
+            topmast_dot_v1_dot_cluster__manager__pb2.OpenSessionRequest.SerializeToString,
+            topmast_dot_v1_dot_cluster__manager__pb2.OpenSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,10 @@ class ClusterManagerStub:
     """The ends of these attempts are recorded: no scheduler will ask for them again."""
     ReadLogs: _grpc.UnaryStreamMultiCallable[_cluster_manager_pb2.ReadLogsRequest, _cluster_manager_pb2.ReadLogsResponse]
     """What the tasks of an attempt printed."""
+    OpenSession: _grpc.StreamStreamMultiCallable[_cluster_manager_pb2.OpenSessionRequest, _cluster_manager_pb2.OpenSessionResponse]
+    """Runs a command beside a task, or connects to a port of its machine. It ends with the command or the connection, with the
+    attempt, and when the caller ends the call. The caller's half-close is the end of the input.
+    """
 
 @_typing.type_check_only
 class ClusterManagerAsyncStub(ClusterManagerStub):
@@ -69,6 +73,10 @@ class ClusterManagerAsyncStub(ClusterManagerStub):
     """The ends of these attempts are recorded: no scheduler will ask for them again."""
     ReadLogs: _aio.UnaryStreamMultiCallable[_cluster_manager_pb2.ReadLogsRequest, _cluster_manager_pb2.ReadLogsResponse]  # type: ignore[assignment]
     """What the tasks of an attempt printed."""
+    OpenSession: _aio.StreamStreamMultiCallable[_cluster_manager_pb2.OpenSessionRequest, _cluster_manager_pb2.OpenSessionResponse]  # type: ignore[assignment]
+    """Runs a command beside a task, or connects to a port of its machine. It ends with the command or the connection, with the
+    attempt, and when the caller ends the call. The caller's half-close is the end of the input.
+    """
 
 class ClusterManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -129,5 +137,15 @@ class ClusterManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_cluster_manager_pb2.ReadLogsResponse], _abc.AsyncIterator[_cluster_manager_pb2.ReadLogsResponse]]:
         """What the tasks of an attempt printed."""
+
+    @_abc_1.abstractmethod
+    def OpenSession(
+        self,
+        request_iterator: _MaybeAsyncIterator[_cluster_manager_pb2.OpenSessionRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_cluster_manager_pb2.OpenSessionResponse], _abc.AsyncIterator[_cluster_manager_pb2.OpenSessionResponse]]:
+        """Runs a command beside a task, or connects to a port of its machine. It ends with the command or the connection, with the
+        attempt, and when the caller ends the call. The caller's half-close is the end of the input.
+        """
 
 def add_ClusterManagerServicer_to_server(servicer: ClusterManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,8 +26,11 @@ class SubmitWorkloadRequest(_message.Message):
 
     SPECIFICATION_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     idempotency_key: _builtins.str
     """Makes a retry safe: same tenant and key, same body: the workload of the first call is answered."""
+    dry_run: _builtins.bool
+    """Everything is checked, and nothing is stored. Of the requests of one call all say so, or none."""
     @_builtins.property
     def specification(self) -> _workload_pb2.WorkloadSpecification: ...
     def __init__(
@@ -35,10 +38,11 @@ class SubmitWorkloadRequest(_message.Message):
         *,
         specification: _workload_pb2.WorkloadSpecification | None = ...,
         idempotency_key: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "specification", b"specification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "idempotency_key", b"idempotency_key", "specification", b"specification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -50,22 +54,60 @@ class SubmitWorkloadResponse(_message.Message):
 
     WORKLOAD_FIELD_NUMBER: _builtins.int
     EXISTED_FIELD_NUMBER: _builtins.int
+    REMARKS_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
+    """Of an array, its own: ID[7] names one of its elements. In a dry run only that of an earlier call with the idempotency key."""
     existed: _builtins.bool
     """True when the idempotency key had been used before."""
+    @_builtins.property
+    def remarks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was asked for and is not done as things are configured, in sentences."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostingRegion]:
+        """In a dry run: the regions that could host it with nothing running there, in the fleet's order."""
+
     def __init__(
         self,
         *,
         workload: _builtins.str = ...,
         existed: _builtins.bool = ...,
+        remarks: _abc.Iterable[_builtins.str] | None = ...,
+        hosts: _abc.Iterable[Global___HostingRegion] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "hosts", b"hosts", "remarks", b"remarks", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitWorkloadResponse: _TypeAlias = SubmitWorkloadResponse  # noqa: Y015
+
+@_typing.final
+class HostingRegion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that could host all of it alone. Empty: only several of them together."""
+
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        clusters: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostingRegion: _TypeAlias = HostingRegion  # noqa: Y015
 
 @_typing.final
 class SubmitWorkloadsRequest(_message.Message):
@@ -140,6 +182,9 @@ class ListWorkloadsRequest(_message.Message):
     NAME_CONTAINS_FIELD_NUMBER: _builtins.int
     SUBMITTED_AFTER_S_FIELD_NUMBER: _builtins.int
     SUBMITTED_BEFORE_S_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    EXPAND_ARRAYS_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """0: 100; at most 1,000."""
     page_token: _builtins.str
@@ -150,8 +195,18 @@ class ListWorkloadsRequest(_message.Message):
     submitted_after_s: _builtins.float
     """Seconds since the epoch; 0: no bound."""
     submitted_before_s: _builtins.float
+    expand_arrays: _builtins.bool
+    """Elements of arrays one by one. Otherwise each array is one workload, unless states or a region are asked for: these are
+    of elements.
+    """
+    array: _builtins.str
+    """Only the elements of this array, one by one."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_workload_pb2.WorkloadState.ValueType]: ...
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelCondition]:
+        """All of them have to be met."""
+
     def __init__(
         self,
         *,
@@ -163,14 +218,48 @@ class ListWorkloadsRequest(_message.Message):
         name_contains: _builtins.str = ...,
         submitted_after_s: _builtins.float = ...,
         submitted_before_s: _builtins.float = ...,
+        labels: _abc.Iterable[Global___LabelCondition] | None = ...,
+        expand_arrays: _builtins.bool = ...,
+        array: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name_contains", b"name_contains", "page_size", b"page_size", "page_token", b"page_token", "region", b"region", "states", b"states", "submitted_after_s", b"submitted_after_s", "submitted_before_s", b"submitted_before_s", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "expand_arrays", b"expand_arrays", "labels", b"labels", "name_contains", b"name_contains", "page_size", b"page_size", "page_token", b"page_token", "region", b"region", "states", b"states", "submitted_after_s", b"submitted_after_s", "submitted_before_s", b"submitted_before_s", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListWorkloadsRequest: _TypeAlias = ListWorkloadsRequest  # noqa: Y015
+
+@_typing.final
+class LabelCondition(_message.Message):
+    """What the labels of a workload have to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    EXCLUDES_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    value: _builtins.str
+    """Not set: whatever."""
+    excludes: _builtins.bool
+    """It must not be so; also met where there is no such label."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+        excludes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "excludes", b"excludes", "key", b"key", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___LabelCondition: _TypeAlias = LabelCondition  # noqa: Y015
 
 @_typing.final
 class ListWorkloadsResponse(_message.Message):
@@ -226,6 +315,7 @@ class WatchEventsRequest(_message.Message):
     WORKLOAD_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     after_sequence: _builtins.int
     """Only events after this place in the log."""
     follow: _builtins.bool
@@ -234,6 +324,10 @@ class WatchEventsRequest(_message.Message):
     tenant: _builtins.str
     @_builtins.property
     def events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelCondition]:
+        """Of their workloads; all have to be met."""
+
     def __init__(
         self,
         *,
@@ -242,10 +336,11 @@ class WatchEventsRequest(_message.Message):
         workload: _builtins.str = ...,
         tenant: _builtins.str = ...,
         events: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Iterable[Global___LabelCondition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "events", b"events", "follow", b"follow", "tenant", b"tenant", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "events", b"events", "follow", b"follow", "labels", b"labels", "tenant", b"tenant", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -292,6 +387,302 @@ class CancelWorkloadResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelWorkloadResponse: _TypeAlias = CancelWorkloadResponse  # noqa: Y015
+
+@_typing.final
+class CancelWorkloadsRequest(_message.Message):
+    """At most 1,000 workloads in each of these, none twice. An array stands for all its elements to which it can happen; it can be
+    cancelled, held and released.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PASSES_OVER_ENDED_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    passes_over_ended: _builtins.bool
+    """What has ended already is left as it is, and is no reason to refuse the others."""
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+        passes_over_ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passes_over_ended", b"passes_over_ended", "reason", b"reason", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelWorkloadsRequest: _TypeAlias = CancelWorkloadsRequest  # noqa: Y015
+
+@_typing.final
+class GetWorkloadGraphRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWorkloadGraphRequest: _TypeAlias = GetWorkloadGraphRequest  # noqa: Y015
+
+@_typing.final
+class WorkloadGraph(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
+    incomplete: _builtins.bool
+    """There are more, further away, than are told at once."""
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedCompositeFieldContainer[_workload_pb2.GraphWorkload]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[_workload_pb2.GraphWorkload] | None = ...,
+        incomplete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incomplete", b"incomplete", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkloadGraph: _TypeAlias = WorkloadGraph  # noqa: Y015
+
+@_typing.final
+class HoldWorkloadsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEUE_FIELD_NUMBER: _builtins.int
+    asked_by: _builtins.str
+    """Who asks for it; shown with the workload."""
+    reason: _builtins.str
+    requeue: _builtins.bool
+    """What runs is stopped with its grace, and held when it is back in the queue. Otherwise what runs is refused."""
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[_builtins.str] | None = ...,
+        asked_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        requeue: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_by", b"asked_by", "reason", b"reason", "requeue", b"requeue", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldWorkloadsRequest: _TypeAlias = HoldWorkloadsRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseWorkloadsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
+    asked_by: _builtins.str
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[_builtins.str] | None = ...,
+        asked_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_by", b"asked_by", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseWorkloadsRequest: _TypeAlias = ReleaseWorkloadsRequest  # noqa: Y015
+
+@_typing.final
+class RequeueWorkloadsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    asked_by: _builtins.str
+    idempotency_key: _builtins.str
+    """Makes a retry safe: what has ended is submitted anew once for each key."""
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[_builtins.str] | None = ...,
+        asked_by: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_by", b"asked_by", "idempotency_key", b"idempotency_key", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequeueWorkloadsRequest: _TypeAlias = RequeueWorkloadsRequest  # noqa: Y015
+
+@_typing.final
+class ChangeWorkloadsRequest(_message.Message):
+    """What is not set stays as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    REGIONS_FIELD_NUMBER: _builtins.int
+    ANYWHERE_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    WITHOUT_LABELS_FIELD_NUMBER: _builtins.int
+    MAX_TIME_S_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
+    asked_by: _builtins.str
+    priority: _builtins.int
+    """One at which the tenant has a quota; -1: the tenant's own."""
+    anywhere: _builtins.bool
+    max_time_s: _builtins.float
+    """Seconds; 0: no limit any more."""
+    priority_class: _builtins.str
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def regions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Replaces the regions; `anywhere`: none is named any more."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Sets these labels and takes others away."""
+
+    @_builtins.property
+    def without_labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[_builtins.str] | None = ...,
+        asked_by: _builtins.str = ...,
+        priority: _builtins.int | None = ...,
+        regions: _abc.Iterable[_builtins.str] | None = ...,
+        anywhere: _builtins.bool = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        without_labels: _abc.Iterable[_builtins.str] | None = ...,
+        max_time_s: _builtins.float | None = ...,
+        priority_class: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_time_s", b"_max_time_s", "_priority", b"_priority", "_priority_class", b"_priority_class", "max_time_s", b"max_time_s", "priority", b"priority", "priority_class", b"priority_class"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_time_s", b"_max_time_s", "_priority", b"_priority", "_priority_class", b"_priority_class", "anywhere", b"anywhere", "asked_by", b"asked_by", "labels", b"labels", "max_time_s", b"max_time_s", "priority", b"priority", "priority_class", b"priority_class", "regions", b"regions", "without_labels", b"without_labels", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_time_s: _TypeAlias = _typing.Literal["max_time_s"]  # noqa: Y015
+    _WhichOneofArgType__max_time_s: _TypeAlias = _typing.Literal["_max_time_s", b"_max_time_s"]  # noqa: Y015
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType__priority_class: _TypeAlias = _typing.Literal["priority_class"]  # noqa: Y015
+    _WhichOneofArgType__priority_class: _TypeAlias = _typing.Literal["_priority_class", b"_priority_class"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_time_s) -> _WhichOneofReturnType__max_time_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority_class) -> _WhichOneofReturnType__priority_class | None: ...
+
+Global___ChangeWorkloadsRequest: _TypeAlias = ChangeWorkloadsRequest  # noqa: Y015
+
+@_typing.final
+class WorkloadStates(_message.Message):
+    """In the order of the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkloadNow]: ...
+    def __init__(
+        self,
+        *,
+        workloads: _abc.Iterable[Global___WorkloadNow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkloadStates: _TypeAlias = WorkloadStates  # noqa: Y015
+
+@_typing.final
+class WorkloadNow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SUBMITTED_ANEW_AS_FIELD_NUMBER: _builtins.int
+    ELEMENTS_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    state: _workload_pb2.WorkloadState.ValueType
+    """Its state from now on; of one that is being stopped, the state that it is still in."""
+    submitted_anew_as: _builtins.str
+    """Under which name it is submitted anew, where it had ended."""
+    elements: _builtins.int
+    """Of an array: of how many of its elements this is told."""
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        state: _workload_pb2.WorkloadState.ValueType = ...,
+        submitted_anew_as: _builtins.str = ...,
+        elements: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_elements", b"_elements", "elements", b"elements"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_elements", b"_elements", "elements", b"elements", "state", b"state", "submitted_anew_as", b"submitted_anew_as", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__elements: _TypeAlias = _typing.Literal["elements"]  # noqa: Y015
+    _WhichOneofArgType__elements: _TypeAlias = _typing.Literal["_elements", b"_elements"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__elements) -> _WhichOneofReturnType__elements | None: ...
+
+Global___WorkloadNow: _TypeAlias = WorkloadNow  # noqa: Y015
 
 @_typing.final
 class DeclareLostRequest(_message.Message):
@@ -532,6 +923,9 @@ class ApplyFleetRequest(_message.Message):
 
     FLEET_FIELD_NUMBER: _builtins.int
     TENANTS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Everything is checked as it would be, and nothing is replaced: the response says what would change."""
     @_builtins.property
     def fleet(self) -> _fleet_pb2.Fleet: ...
     @_builtins.property
@@ -543,10 +937,11 @@ class ApplyFleetRequest(_message.Message):
         *,
         fleet: _fleet_pb2.Fleet | None = ...,
         tenants: Global___TenantList | None = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "tenants", b"tenants"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "tenants", b"tenants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "fleet", b"fleet", "tenants", b"tenants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -581,12 +976,17 @@ class ApplyFleetResponse(_message.Message):
     MACHINES_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     TENANTS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     clusters: _builtins.int
     machines: _builtins.int
     gpus: _builtins.int
     tenants: _builtins.int
     """As many as were given with the fleet."""
+    @_builtins.property
+    def changes(self) -> Global___DryRunChanges:
+        """In a dry run only."""
+
     def __init__(
         self,
         *,
@@ -595,30 +995,230 @@ class ApplyFleetResponse(_message.Message):
         machines: _builtins.int = ...,
         gpus: _builtins.int = ...,
         tenants: _builtins.int = ...,
+        changes: Global___DryRunChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "machines", b"machines", "regions", b"regions", "tenants", b"tenants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "clusters", b"clusters", "gpus", b"gpus", "machines", b"machines", "regions", b"regions", "tenants", b"tenants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplyFleetResponse: _TypeAlias = ApplyFleetResponse  # noqa: Y015
 
 @_typing.final
+class DryRunChanges(_message.Message):
+    """What applying would do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    DRAIN_FIRST_FIELD_NUMBER: _builtins.int
+    refused: _builtins.str
+    """Why it would be refused at this moment. Empty: it would not."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindChanges]:
+        """By kind, in the order regions, clusters, machines, tenants."""
+
+    @_builtins.property
+    def drain_first(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineToDrain]:
+        """The machines on which work runs that would disappear or change, with each of the attempts there."""
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[Global___KindChanges] | None = ...,
+        refused: _builtins.str = ...,
+        drain_first: _abc.Iterable[Global___MachineToDrain] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain_first", b"drain_first", "kinds", b"kinds", "refused", b"refused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DryRunChanges: _TypeAlias = DryRunChanges  # noqa: Y015
+
+@_typing.final
+class KindChanges(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    ADDED_COUNT_FIELD_NUMBER: _builtins.int
+    REMOVED_COUNT_FIELD_NUMBER: _builtins.int
+    CHANGED_COUNT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """region, cluster, machine or tenant."""
+    added_count: _builtins.int
+    removed_count: _builtins.int
+    changed_count: _builtins.int
+    @_builtins.property
+    def added(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names, sorted; of each list the first 1,000 at most."""
+
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        added: _abc.Iterable[_builtins.str] | None = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
+        changed: _abc.Iterable[_builtins.str] | None = ...,
+        added_count: _builtins.int = ...,
+        removed_count: _builtins.int = ...,
+        changed_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "added_count", b"added_count", "changed", b"changed", "changed_count", b"changed_count", "kind", b"kind", "removed", b"removed", "removed_count", b"removed_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KindChanges: _TypeAlias = KindChanges  # noqa: Y015
+
+@_typing.final
+class MachineToDrain(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    machine: _builtins.str
+    attempt: _builtins.str
+    """As workload#attempt."""
+    def __init__(
+        self,
+        *,
+        machine: _builtins.str = ...,
+        attempt: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "machine", b"machine"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MachineToDrain: _TypeAlias = MachineToDrain  # noqa: Y015
+
+@_typing.final
+class BeginFleetUploadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    upload: _builtins.str
+    """The SHA-256 of the serialized ApplyFleetRequest, in 64 hexadecimal digits."""
+    size_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        upload: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes", "upload", b"upload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginFleetUploadRequest: _TypeAlias = BeginFleetUploadRequest  # noqa: Y015
+
+@_typing.final
+class FleetUpload(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    upload: _builtins.str
+    size_bytes: _builtins.int
+    received_bytes: _builtins.int
+    """So many bytes from the beginning on are there."""
+    def __init__(
+        self,
+        *,
+        upload: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        received_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["received_bytes", b"received_bytes", "size_bytes", b"size_bytes", "upload", b"upload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetUpload: _TypeAlias = FleetUpload  # noqa: Y015
+
+@_typing.final
+class FleetUploadPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    FIRST_BYTE_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    upload: _builtins.str
+    first_byte: _builtins.int
+    """The place of its first byte in the serialized ApplyFleetRequest."""
+    content: _builtins.bytes
+    """At most 4 MiB."""
+    def __init__(
+        self,
+        *,
+        upload: _builtins.str = ...,
+        first_byte: _builtins.int = ...,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "first_byte", b"first_byte", "upload", b"upload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetUploadPart: _TypeAlias = FleetUploadPart  # noqa: Y015
+
+@_typing.final
+class ApplyUploadedFleetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    upload: _builtins.str
+    def __init__(
+        self,
+        *,
+        upload: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyUploadedFleetRequest: _TypeAlias = ApplyUploadedFleetRequest  # noqa: Y015
+
+@_typing.final
 class ApplyTenantsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANTS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """As that of ApplyFleetRequest."""
     @_builtins.property
     def tenants(self) -> _containers.RepeatedCompositeFieldContainer[_fleet_pb2.Tenant]: ...
     def __init__(
         self,
         *,
         tenants: _abc.Iterable[_fleet_pb2.Tenant] | None = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenants", b"tenants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "tenants", b"tenants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -629,15 +1229,21 @@ class ApplyTenantsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANTS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     tenants: _builtins.int
+    @_builtins.property
+    def changes(self) -> Global___DryRunChanges:
+        """In a dry run only."""
+
     def __init__(
         self,
         *,
         tenants: _builtins.int = ...,
+        changes: Global___DryRunChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenants", b"tenants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "tenants", b"tenants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,9 +4,11 @@ import grpc
 import warnings
 
 from topmast.v1 import event_pb2 as topmast_dot_v1_dot_event__pb2
+from topmast.v1 import fleet_state_pb2 as topmast_dot_v1_dot_fleet__state__pb2
 from topmast.v1 import global_scheduler_pb2 as topmast_dot_v1_dot_global__scheduler__pb2
 from topmast.v1 import machine_assignment_pb2 as topmast_dot_v1_dot_machine__assignment__pb2
 from topmast.v1 import regional_scheduler_pb2 as topmast_dot_v1_dot_regional__scheduler__pb2
+from topmast.v1 import tenant_use_pb2 as topmast_dot_v1_dot_tenant__use__pb2
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -73,6 +75,36 @@ class GlobalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadResponse.FromString,
                 _registered_method=True)
+        self.CancelWorkloads = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/CancelWorkloads',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+                _registered_method=True)
+        self.HoldWorkloads = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/HoldWorkloads',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.HoldWorkloadsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+                _registered_method=True)
+        self.ReleaseWorkloads = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ReleaseWorkloads',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.ReleaseWorkloadsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+                _registered_method=True)
+        self.RequeueWorkloads = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/RequeueWorkloads',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.RequeueWorkloadsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+                _registered_method=True)
+        self.ChangeWorkloads = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ChangeWorkloads',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.ChangeWorkloadsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+                _registered_method=True)
+        self.GetWorkloadGraph = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/GetWorkloadGraph',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetWorkloadGraphRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadGraph.FromString,
+                _registered_method=True)
         self.ResizeWorkload = channel.unary_unary(
                 '/topmast.v1.GlobalScheduler/ResizeWorkload',
                 request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.SerializeToString,
@@ -96,6 +128,21 @@ class GlobalSchedulerStub:
         self.ApplyFleet = channel.unary_unary(
                 '/topmast.v1.GlobalScheduler/ApplyFleet',
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetResponse.FromString,
+                _registered_method=True)
+        self.BeginFleetUpload = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/BeginFleetUpload',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.BeginFleetUploadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.FleetUpload.FromString,
+                _registered_method=True)
+        self.UploadFleet = channel.stream_unary(
+                '/topmast.v1.GlobalScheduler/UploadFleet',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.FleetUploadPart.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.FleetUpload.FromString,
+                _registered_method=True)
+        self.ApplyUploadedFleet = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ApplyUploadedFleet',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyUploadedFleetRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetResponse.FromString,
                 _registered_method=True)
         self.ApplyTenants = channel.unary_unary(
@@ -137,6 +184,36 @@ class GlobalSchedulerStub:
                 '/topmast.v1.GlobalScheduler/ExplainMachine',
                 request_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineResponse.FromString,
+                _registered_method=True)
+        self.GetFleet = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/GetFleet',
+                request_serializer=topmast_dot_v1_dot_fleet__state__pb2.GetFleetRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_fleet__state__pb2.GetFleetResponse.FromString,
+                _registered_method=True)
+        self.ListMachines = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ListMachines',
+                request_serializer=topmast_dot_v1_dot_fleet__state__pb2.ListMachinesRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_fleet__state__pb2.ListMachinesResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/Drain',
+                request_serializer=topmast_dot_v1_dot_fleet__state__pb2.DrainRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_fleet__state__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Undrain = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/Undrain',
+                request_serializer=topmast_dot_v1_dot_fleet__state__pb2.UndrainRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_fleet__state__pb2.UndrainResponse.FromString,
+                _registered_method=True)
+        self.ListTenants = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ListTenants',
+                request_serializer=topmast_dot_v1_dot_tenant__use__pb2.ListTenantsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_tenant__use__pb2.ListTenantsResponse.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/GetUsage',
+                request_serializer=topmast_dot_v1_dot_tenant__use__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_tenant__use__pb2.GetUsageResponse.FromString,
                 _registered_method=True)
         self.SaveSnapshot = channel.unary_stream(
                 '/topmast.v1.GlobalScheduler/SaveSnapshot',
@@ -196,6 +273,48 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelWorkloads(self, request, context):
+        """The following are about several workloads at once, all or nothing. NOT_FOUND names the first that is unknown,
+        FAILED_PRECONDITION the first to which it cannot happen, with its state and the remedy.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldWorkloads(self, request, context):
+        """Queued workloads wait from now on until they are released: they are not ranked, and in no auction.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseWorkloads(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RequeueWorkloads(self, request, context):
+        """What runs is stopped with its grace and returns to the queue. What has ended is submitted anew, under a new name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeWorkloads(self, request, context):
+        """Changes what queued workloads ask for; of live ones labels and the time limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetWorkloadGraph(self, request, context):
+        """The workloads that wait, or waited, for this one, and those for which it does, however far: by the time of their submission.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResizeWorkload(self, request, context):
         """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
         which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
@@ -226,6 +345,32 @@ class GlobalSchedulerServicer:
     def ApplyFleet(self, request, context):
         """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
         virtual clusters of the tenants.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginFleetUpload(self, request, context):
+        """For a fleet that is too large for one message: its ApplyFleetRequest goes in parts, which are kept until it is applied.
+        Begins an upload, or says how far it has come: what is there need not be sent again. RESOURCE_EXHAUSTED while too many
+        others are under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadFleet(self, request_iterator, context):
+        """Each part is stored before the next one is read, so that a stream that breaks off is gone on with where it was. A part
+        that has come before is passed over; INVALID_ARGUMENT for one that would leave a gap; NOT_FOUND for an upload that was not
+        begun, or was removed since: nobody had gone on with it for a day.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyUploadedFleet(self, request, context):
+        """ApplyFleet with the request that was uploaded, with the same answers and refusals. FAILED_PRECONDITION while parts are
+        missing; INVALID_ARGUMENT where the content is not what the upload is named after.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -290,6 +435,49 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFleet(self, request, context):
+        """The GPUs of clusters by model: in use, free, drained, down, lent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMachines(self, request, context):
+        """Machines with what is on them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Takes machines out of use until they are undrained: nothing new comes, and what is there is evicted with a checkpoint, at
+        once or at a deadline. Asked again it changes reason and deadline. NOT_FOUND for a name that the fleet does not have,
+        FAILED_PRECONDITION for one that stands for several things or for machines of inference alone: nothing is done then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undrain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTenants(self, request, context):
+        """What tenants may use, use, borrow and wait for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """GPU-hours that attempts held, from dispatch to end; those that run until now. Retention takes nothing away from them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveSnapshot(self, request, context):
         """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md).
         """
@@ -335,6 +523,36 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadResponse.SerializeToString,
             ),
+            'CancelWorkloads': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelWorkloads,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.SerializeToString,
+            ),
+            'HoldWorkloads': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldWorkloads,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.HoldWorkloadsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.SerializeToString,
+            ),
+            'ReleaseWorkloads': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseWorkloads,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.ReleaseWorkloadsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.SerializeToString,
+            ),
+            'RequeueWorkloads': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequeueWorkloads,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.RequeueWorkloadsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.SerializeToString,
+            ),
+            'ChangeWorkloads': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeWorkloads,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.ChangeWorkloadsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.SerializeToString,
+            ),
+            'GetWorkloadGraph': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWorkloadGraph,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetWorkloadGraphRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.WorkloadGraph.SerializeToString,
+            ),
             'ResizeWorkload': grpc.unary_unary_rpc_method_handler(
                     servicer.ResizeWorkload,
                     request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.FromString,
@@ -358,6 +576,21 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
             'ApplyFleet': grpc.unary_unary_rpc_method_handler(
                     servicer.ApplyFleet,
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetResponse.SerializeToString,
+            ),
+            'BeginFleetUpload': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginFleetUpload,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.BeginFleetUploadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.FleetUpload.SerializeToString,
+            ),
+            'UploadFleet': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadFleet,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.FleetUploadPart.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.FleetUpload.SerializeToString,
+            ),
+            'ApplyUploadedFleet': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyUploadedFleet,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyUploadedFleetRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetResponse.SerializeToString,
             ),
             'ApplyTenants': grpc.unary_unary_rpc_method_handler(
@@ -399,6 +632,36 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.ExplainMachine,
                     request_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineResponse.SerializeToString,
+            ),
+            'GetFleet': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFleet,
+                    request_deserializer=topmast_dot_v1_dot_fleet__state__pb2.GetFleetRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_fleet__state__pb2.GetFleetResponse.SerializeToString,
+            ),
+            'ListMachines': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMachines,
+                    request_deserializer=topmast_dot_v1_dot_fleet__state__pb2.ListMachinesRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_fleet__state__pb2.ListMachinesResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=topmast_dot_v1_dot_fleet__state__pb2.DrainRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_fleet__state__pb2.DrainResponse.SerializeToString,
+            ),
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
+                    request_deserializer=topmast_dot_v1_dot_fleet__state__pb2.UndrainRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_fleet__state__pb2.UndrainResponse.SerializeToString,
+            ),
+            'ListTenants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTenants,
+                    request_deserializer=topmast_dot_v1_dot_tenant__use__pb2.ListTenantsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_tenant__use__pb2.ListTenantsResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=topmast_dot_v1_dot_tenant__use__pb2.GetUsageRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_tenant__use__pb2.GetUsageResponse.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -606,6 +869,168 @@ class GlobalScheduler:
             _registered_method=True)
 
     @staticmethod
+    def CancelWorkloads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/CancelWorkloads',
+            topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadsRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldWorkloads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/HoldWorkloads',
+            topmast_dot_v1_dot_global__scheduler__pb2.HoldWorkloadsRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseWorkloads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ReleaseWorkloads',
+            topmast_dot_v1_dot_global__scheduler__pb2.ReleaseWorkloadsRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequeueWorkloads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/RequeueWorkloads',
+            topmast_dot_v1_dot_global__scheduler__pb2.RequeueWorkloadsRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeWorkloads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ChangeWorkloads',
+            topmast_dot_v1_dot_global__scheduler__pb2.ChangeWorkloadsRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.WorkloadStates.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWorkloadGraph(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/GetWorkloadGraph',
+            topmast_dot_v1_dot_global__scheduler__pb2.GetWorkloadGraphRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.WorkloadGraph.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ResizeWorkload(request,
             target,
             options=(),
@@ -729,6 +1154,87 @@ class GlobalScheduler:
             target,
             '/topmast.v1.GlobalScheduler/ApplyFleet',
             topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginFleetUpload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/BeginFleetUpload',
+            topmast_dot_v1_dot_global__scheduler__pb2.BeginFleetUploadRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.FleetUpload.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadFleet(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/topmast.v1.GlobalScheduler/UploadFleet',
+            topmast_dot_v1_dot_global__scheduler__pb2.FleetUploadPart.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.FleetUpload.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyUploadedFleet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ApplyUploadedFleet',
+            topmast_dot_v1_dot_global__scheduler__pb2.ApplyUploadedFleetRequest.SerializeToString,
             topmast_dot_v1_dot_global__scheduler__pb2.ApplyFleetResponse.FromString,
             options,
             channel_credentials,
@@ -946,6 +1452,168 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/ExplainMachine',
             topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.SerializeToString,
             topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFleet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/GetFleet',
+            topmast_dot_v1_dot_fleet__state__pb2.GetFleetRequest.SerializeToString,
+            topmast_dot_v1_dot_fleet__state__pb2.GetFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMachines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ListMachines',
+            topmast_dot_v1_dot_fleet__state__pb2.ListMachinesRequest.SerializeToString,
+            topmast_dot_v1_dot_fleet__state__pb2.ListMachinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/Drain',
+            topmast_dot_v1_dot_fleet__state__pb2.DrainRequest.SerializeToString,
+            topmast_dot_v1_dot_fleet__state__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/Undrain',
+            topmast_dot_v1_dot_fleet__state__pb2.UndrainRequest.SerializeToString,
+            topmast_dot_v1_dot_fleet__state__pb2.UndrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTenants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ListTenants',
+            topmast_dot_v1_dot_tenant__use__pb2.ListTenantsRequest.SerializeToString,
+            topmast_dot_v1_dot_tenant__use__pb2.ListTenantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/GetUsage',
+            topmast_dot_v1_dot_tenant__use__pb2.GetUsageRequest.SerializeToString,
+            topmast_dot_v1_dot_tenant__use__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,9 +6,11 @@ The front door: submit, look, cancel; apply fleets and tenants."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from topmast.v1 import event_pb2 as _event_pb2
+from topmast.v1 import fleet_state_pb2 as _fleet_state_pb2
 from topmast.v1 import global_scheduler_pb2 as _global_scheduler_pb2
 from topmast.v1 import machine_assignment_pb2 as _machine_assignment_pb2
 from topmast.v1 import regional_scheduler_pb2 as _regional_scheduler_pb2
+from topmast.v1 import tenant_use_pb2 as _tenant_use_pb2
 from topmast.v1 import workload_pb2 as _workload_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -49,6 +51,19 @@ class GlobalSchedulerStub:
     WatchEvents: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.WatchEventsRequest, _event_pb2.Event]
     """The event log from a place on; follows it when asked to."""
     CancelWorkload: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.CancelWorkloadRequest, _global_scheduler_pb2.CancelWorkloadResponse]
+    CancelWorkloads: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.CancelWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]
+    """The following are about several workloads at once, all or nothing. NOT_FOUND names the first that is unknown,
+    FAILED_PRECONDITION the first to which it cannot happen, with its state and the remedy.
+    """
+    HoldWorkloads: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.HoldWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]
+    """Queued workloads wait from now on until they are released: they are not ranked, and in no auction."""
+    ReleaseWorkloads: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ReleaseWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]
+    RequeueWorkloads: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.RequeueWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]
+    """What runs is stopped with its grace and returns to the queue. What has ended is submitted anew, under a new name."""
+    ChangeWorkloads: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ChangeWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]
+    """Changes what queued workloads ask for; of live ones labels and the time limit."""
+    GetWorkloadGraph: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetWorkloadGraphRequest, _global_scheduler_pb2.WorkloadGraph]
+    """The workloads that wait, or waited, for this one, and those for which it does, however far: by the time of their submission."""
     ResizeWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
     """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
     which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
@@ -60,6 +75,20 @@ class GlobalSchedulerStub:
     ApplyFleet: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]
     """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
     virtual clusters of the tenants.
+    """
+    BeginFleetUpload: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.BeginFleetUploadRequest, _global_scheduler_pb2.FleetUpload]
+    """For a fleet that is too large for one message: its ApplyFleetRequest goes in parts, which are kept until it is applied.
+    Begins an upload, or says how far it has come: what is there need not be sent again. RESOURCE_EXHAUSTED while too many
+    others are under way.
+    """
+    UploadFleet: _grpc.StreamUnaryMultiCallable[_global_scheduler_pb2.FleetUploadPart, _global_scheduler_pb2.FleetUpload]
+    """Each part is stored before the next one is read, so that a stream that breaks off is gone on with where it was. A part
+    that has come before is passed over; INVALID_ARGUMENT for one that would leave a gap; NOT_FOUND for an upload that was not
+    begun, or was removed since: nobody had gone on with it for a day.
+    """
+    ApplyUploadedFleet: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyUploadedFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]
+    """ApplyFleet with the request that was uploaded, with the same answers and refusals. FAILED_PRECONDITION while parts are
+    missing; INVALID_ARGUMENT where the content is not what the upload is named after.
     """
     ApplyTenants: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyTenantsRequest, _global_scheduler_pb2.ApplyTenantsResponse]
     """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended, or where the
@@ -82,6 +111,20 @@ class GlobalSchedulerStub:
     """
     ExplainMachine: _grpc.UnaryUnaryMultiCallable[_machine_assignment_pb2.ExplainMachineRequest, _machine_assignment_pb2.ExplainMachineResponse]
     """Why a machine is where it is, or what a cluster asks for and has."""
+    GetFleet: _grpc.UnaryUnaryMultiCallable[_fleet_state_pb2.GetFleetRequest, _fleet_state_pb2.GetFleetResponse]
+    """The GPUs of clusters by model: in use, free, drained, down, lent."""
+    ListMachines: _grpc.UnaryUnaryMultiCallable[_fleet_state_pb2.ListMachinesRequest, _fleet_state_pb2.ListMachinesResponse]
+    """Machines with what is on them."""
+    Drain: _grpc.UnaryUnaryMultiCallable[_fleet_state_pb2.DrainRequest, _fleet_state_pb2.DrainResponse]
+    """Takes machines out of use until they are undrained: nothing new comes, and what is there is evicted with a checkpoint, at
+    once or at a deadline. Asked again it changes reason and deadline. NOT_FOUND for a name that the fleet does not have,
+    FAILED_PRECONDITION for one that stands for several things or for machines of inference alone: nothing is done then.
+    """
+    Undrain: _grpc.UnaryUnaryMultiCallable[_fleet_state_pb2.UndrainRequest, _fleet_state_pb2.UndrainResponse]
+    ListTenants: _grpc.UnaryUnaryMultiCallable[_tenant_use_pb2.ListTenantsRequest, _tenant_use_pb2.ListTenantsResponse]
+    """What tenants may use, use, borrow and wait for."""
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_tenant_use_pb2.GetUsageRequest, _tenant_use_pb2.GetUsageResponse]
+    """GPU-hours that attempts held, from dispatch to end; those that run until now. Retention takes nothing away from them."""
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -102,6 +145,19 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     WatchEvents: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.WatchEventsRequest, _event_pb2.Event]  # type: ignore[assignment]
     """The event log from a place on; follows it when asked to."""
     CancelWorkload: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.CancelWorkloadRequest, _global_scheduler_pb2.CancelWorkloadResponse]  # type: ignore[assignment]
+    CancelWorkloads: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.CancelWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]  # type: ignore[assignment]
+    """The following are about several workloads at once, all or nothing. NOT_FOUND names the first that is unknown,
+    FAILED_PRECONDITION the first to which it cannot happen, with its state and the remedy.
+    """
+    HoldWorkloads: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.HoldWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]  # type: ignore[assignment]
+    """Queued workloads wait from now on until they are released: they are not ranked, and in no auction."""
+    ReleaseWorkloads: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ReleaseWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]  # type: ignore[assignment]
+    RequeueWorkloads: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.RequeueWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]  # type: ignore[assignment]
+    """What runs is stopped with its grace and returns to the queue. What has ended is submitted anew, under a new name."""
+    ChangeWorkloads: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ChangeWorkloadsRequest, _global_scheduler_pb2.WorkloadStates]  # type: ignore[assignment]
+    """Changes what queued workloads ask for; of live ones labels and the time limit."""
+    GetWorkloadGraph: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetWorkloadGraphRequest, _global_scheduler_pb2.WorkloadGraph]  # type: ignore[assignment]
+    """The workloads that wait, or waited, for this one, and those for which it does, however far: by the time of their submission."""
     ResizeWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
     """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
     which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
@@ -113,6 +169,20 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     ApplyFleet: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]  # type: ignore[assignment]
     """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
     virtual clusters of the tenants.
+    """
+    BeginFleetUpload: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.BeginFleetUploadRequest, _global_scheduler_pb2.FleetUpload]  # type: ignore[assignment]
+    """For a fleet that is too large for one message: its ApplyFleetRequest goes in parts, which are kept until it is applied.
+    Begins an upload, or says how far it has come: what is there need not be sent again. RESOURCE_EXHAUSTED while too many
+    others are under way.
+    """
+    UploadFleet: _aio.StreamUnaryMultiCallable[_global_scheduler_pb2.FleetUploadPart, _global_scheduler_pb2.FleetUpload]  # type: ignore[assignment]
+    """Each part is stored before the next one is read, so that a stream that breaks off is gone on with where it was. A part
+    that has come before is passed over; INVALID_ARGUMENT for one that would leave a gap; NOT_FOUND for an upload that was not
+    begun, or was removed since: nobody had gone on with it for a day.
+    """
+    ApplyUploadedFleet: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyUploadedFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]  # type: ignore[assignment]
+    """ApplyFleet with the request that was uploaded, with the same answers and refusals. FAILED_PRECONDITION while parts are
+    missing; INVALID_ARGUMENT where the content is not what the upload is named after.
     """
     ApplyTenants: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyTenantsRequest, _global_scheduler_pb2.ApplyTenantsResponse]  # type: ignore[assignment]
     """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended, or where the
@@ -135,6 +205,20 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     """
     ExplainMachine: _aio.UnaryUnaryMultiCallable[_machine_assignment_pb2.ExplainMachineRequest, _machine_assignment_pb2.ExplainMachineResponse]  # type: ignore[assignment]
     """Why a machine is where it is, or what a cluster asks for and has."""
+    GetFleet: _aio.UnaryUnaryMultiCallable[_fleet_state_pb2.GetFleetRequest, _fleet_state_pb2.GetFleetResponse]  # type: ignore[assignment]
+    """The GPUs of clusters by model: in use, free, drained, down, lent."""
+    ListMachines: _aio.UnaryUnaryMultiCallable[_fleet_state_pb2.ListMachinesRequest, _fleet_state_pb2.ListMachinesResponse]  # type: ignore[assignment]
+    """Machines with what is on them."""
+    Drain: _aio.UnaryUnaryMultiCallable[_fleet_state_pb2.DrainRequest, _fleet_state_pb2.DrainResponse]  # type: ignore[assignment]
+    """Takes machines out of use until they are undrained: nothing new comes, and what is there is evicted with a checkpoint, at
+    once or at a deadline. Asked again it changes reason and deadline. NOT_FOUND for a name that the fleet does not have,
+    FAILED_PRECONDITION for one that stands for several things or for machines of inference alone: nothing is done then.
+    """
+    Undrain: _aio.UnaryUnaryMultiCallable[_fleet_state_pb2.UndrainRequest, _fleet_state_pb2.UndrainResponse]  # type: ignore[assignment]
+    ListTenants: _aio.UnaryUnaryMultiCallable[_tenant_use_pb2.ListTenantsRequest, _tenant_use_pb2.ListTenantsResponse]  # type: ignore[assignment]
+    """What tenants may use, use, borrow and wait for."""
+    GetUsage: _aio.UnaryUnaryMultiCallable[_tenant_use_pb2.GetUsageRequest, _tenant_use_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """GPU-hours that attempts held, from dispatch to end; those that run until now. Retention takes nothing away from them."""
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -196,6 +280,55 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_global_scheduler_pb2.CancelWorkloadResponse, _abc.Awaitable[_global_scheduler_pb2.CancelWorkloadResponse]]: ...
 
     @_abc_1.abstractmethod
+    def CancelWorkloads(
+        self,
+        request: _global_scheduler_pb2.CancelWorkloadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.WorkloadStates, _abc.Awaitable[_global_scheduler_pb2.WorkloadStates]]:
+        """The following are about several workloads at once, all or nothing. NOT_FOUND names the first that is unknown,
+        FAILED_PRECONDITION the first to which it cannot happen, with its state and the remedy.
+        """
+
+    @_abc_1.abstractmethod
+    def HoldWorkloads(
+        self,
+        request: _global_scheduler_pb2.HoldWorkloadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.WorkloadStates, _abc.Awaitable[_global_scheduler_pb2.WorkloadStates]]:
+        """Queued workloads wait from now on until they are released: they are not ranked, and in no auction."""
+
+    @_abc_1.abstractmethod
+    def ReleaseWorkloads(
+        self,
+        request: _global_scheduler_pb2.ReleaseWorkloadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.WorkloadStates, _abc.Awaitable[_global_scheduler_pb2.WorkloadStates]]: ...
+
+    @_abc_1.abstractmethod
+    def RequeueWorkloads(
+        self,
+        request: _global_scheduler_pb2.RequeueWorkloadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.WorkloadStates, _abc.Awaitable[_global_scheduler_pb2.WorkloadStates]]:
+        """What runs is stopped with its grace and returns to the queue. What has ended is submitted anew, under a new name."""
+
+    @_abc_1.abstractmethod
+    def ChangeWorkloads(
+        self,
+        request: _global_scheduler_pb2.ChangeWorkloadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.WorkloadStates, _abc.Awaitable[_global_scheduler_pb2.WorkloadStates]]:
+        """Changes what queued workloads ask for; of live ones labels and the time limit."""
+
+    @_abc_1.abstractmethod
+    def GetWorkloadGraph(
+        self,
+        request: _global_scheduler_pb2.GetWorkloadGraphRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.WorkloadGraph, _abc.Awaitable[_global_scheduler_pb2.WorkloadGraph]]:
+        """The workloads that wait, or waited, for this one, and those for which it does, however far: by the time of their submission."""
+
+    @_abc_1.abstractmethod
     def ResizeWorkload(
         self,
         request: _regional_scheduler_pb2.ResizeWorkloadRequest,
@@ -235,6 +368,38 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_global_scheduler_pb2.ApplyFleetResponse, _abc.Awaitable[_global_scheduler_pb2.ApplyFleetResponse]]:
         """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
         virtual clusters of the tenants.
+        """
+
+    @_abc_1.abstractmethod
+    def BeginFleetUpload(
+        self,
+        request: _global_scheduler_pb2.BeginFleetUploadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.FleetUpload, _abc.Awaitable[_global_scheduler_pb2.FleetUpload]]:
+        """For a fleet that is too large for one message: its ApplyFleetRequest goes in parts, which are kept until it is applied.
+        Begins an upload, or says how far it has come: what is there need not be sent again. RESOURCE_EXHAUSTED while too many
+        others are under way.
+        """
+
+    @_abc_1.abstractmethod
+    def UploadFleet(
+        self,
+        request_iterator: _MaybeAsyncIterator[_global_scheduler_pb2.FleetUploadPart],
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.FleetUpload, _abc.Awaitable[_global_scheduler_pb2.FleetUpload]]:
+        """Each part is stored before the next one is read, so that a stream that breaks off is gone on with where it was. A part
+        that has come before is passed over; INVALID_ARGUMENT for one that would leave a gap; NOT_FOUND for an upload that was not
+        begun, or was removed since: nobody had gone on with it for a day.
+        """
+
+    @_abc_1.abstractmethod
+    def ApplyUploadedFleet(
+        self,
+        request: _global_scheduler_pb2.ApplyUploadedFleetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.ApplyFleetResponse, _abc.Awaitable[_global_scheduler_pb2.ApplyFleetResponse]]:
+        """ApplyFleet with the request that was uploaded, with the same answers and refusals. FAILED_PRECONDITION while parts are
+        missing; INVALID_ARGUMENT where the content is not what the upload is named after.
         """
 
     @_abc_1.abstractmethod
@@ -305,6 +470,56 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_machine_assignment_pb2.ExplainMachineResponse, _abc.Awaitable[_machine_assignment_pb2.ExplainMachineResponse]]:
         """Why a machine is where it is, or what a cluster asks for and has."""
+
+    @_abc_1.abstractmethod
+    def GetFleet(
+        self,
+        request: _fleet_state_pb2.GetFleetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_state_pb2.GetFleetResponse, _abc.Awaitable[_fleet_state_pb2.GetFleetResponse]]:
+        """The GPUs of clusters by model: in use, free, drained, down, lent."""
+
+    @_abc_1.abstractmethod
+    def ListMachines(
+        self,
+        request: _fleet_state_pb2.ListMachinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_state_pb2.ListMachinesResponse, _abc.Awaitable[_fleet_state_pb2.ListMachinesResponse]]:
+        """Machines with what is on them."""
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _fleet_state_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_state_pb2.DrainResponse, _abc.Awaitable[_fleet_state_pb2.DrainResponse]]:
+        """Takes machines out of use until they are undrained: nothing new comes, and what is there is evicted with a checkpoint, at
+        once or at a deadline. Asked again it changes reason and deadline. NOT_FOUND for a name that the fleet does not have,
+        FAILED_PRECONDITION for one that stands for several things or for machines of inference alone: nothing is done then.
+        """
+
+    @_abc_1.abstractmethod
+    def Undrain(
+        self,
+        request: _fleet_state_pb2.UndrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_state_pb2.UndrainResponse, _abc.Awaitable[_fleet_state_pb2.UndrainResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTenants(
+        self,
+        request: _tenant_use_pb2.ListTenantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_use_pb2.ListTenantsResponse, _abc.Awaitable[_tenant_use_pb2.ListTenantsResponse]]:
+        """What tenants may use, use, borrow and wait for."""
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _tenant_use_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_use_pb2.GetUsageResponse, _abc.Awaitable[_tenant_use_pb2.GetUsageResponse]]:
+        """GPU-hours that attempts held, from dispatch to end; those that run until now. Retention takes nothing away from them."""
 
     @_abc_1.abstractmethod
     def SaveSnapshot(

@@ -25,43 +25,55 @@ _sym_db = _symbol_database.Default()
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#topmast/v1/regional_scheduler.proto\x12\ntopmast.v1\x1a\x19topmast/v1/workload.proto\"&\n\x13GetInventoryRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\"\xe5\x01\n\x10MachineInventory\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x11\n\tgpu_model\x18\x05 \x01(\t\x12\x0c\n\x04gpus\x18\x06 \x01(\x05\x12\x11\n\tfree_gpus\x18\x07 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x08 \x01(\x01\x12\x11\n\tfree_cpus\x18\t \x01(\x01\x12\x12\n\nmemory_gib\x18\n \x01(\x01\x12\x17\n\x0f\x66ree_memory_gib\x18\x0b \x01(\x01\x12\x10\n\x08\x61ttempts\x18\x0c \x03(\t\"V\n\x14GetInventoryResponse\x12\x0e\n\x06region\x18\x01 \x01(\t\x12.\n\x08machines\x18\x02 \x03(\x0b\x32\x1c.topmast.v1.MachineInventory\"\x82\x01\n\x13PlanWorkloadRequest\x12\x38\n\rspecification\x18\x01 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12\x15\n\x08priority\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05level\x18\x03 \x01(\x05\x42\x0b\n\t_priority\"\xc1\x01\n\x05Score\x12\x15\n\rreclaim_class\x18\x01 \x01(\x05\x12\x1d\n\x15preempted_by_priority\x18\x02 \x03(\x05\x12\x1b\n\x13preempted_running_s\x18\x03 \x01(\x01\x12\x0e\n\x06spread\x18\x04 \x01(\x03\x12\x15\n\rfragmentation\x18\x05 \x01(\x01\x12\x0c\n\x04hint\x18\x06 \x01(\x05\x12\x0c\n\x04load\x18\x07 \x01(\x01\x12\"\n\x1awork_destroyed_by_priority\x18\x08 \x03(\x01\"\x9d\x01\n\x14PlanWorkloadResponse\x12\x11\n\tplaceable\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12 \n\x05score\x18\x03 \x01(\x0b\x32\x11.topmast.v1.Score\x12-\n\nplacements\x18\x04 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x11\n\tevictions\x18\x05 \x03(\t\"L\n\x13\x44rainMachineRequest\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x14\n\x0ckeep_running\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"(\n\x14\x44rainMachineResponse\x12\x10\n\x08\x65victing\x18\x01 \x03(\t\"(\n\x15UndrainMachineRequest\x12\x0f\n\x07machine\x18\x01 \x01(\t\"\x18\n\x16UndrainMachineResponse\"E\n\x15ResizeWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05tasks\x18\x03 \x01(\x05\"z\n\x15RetuneWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x11\n\x04\x63pus\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\nmemory_gib\x18\x04 \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_cpusB\r\n\x0b_memory_gib\";\n\x16MigrateWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\"*\n\x16ReclaimMachinesRequest\x12\x10\n\x08machines\x18\x01 \x03(\t\"b\n\x0e\x41\x63tionResponse\x12\x0f\n\x07\x63hanges\x18\x01 \x01(\x08\x12-\n\nplacements\x18\x02 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x10\n\x08\x65victing\x18\x03 \x03(\t2\xad\x05\n\x11RegionalScheduler\x12Q\n\x0cGetInventory\x12\x1f.topmast.v1.GetInventoryRequest\x1a .topmast.v1.GetInventoryResponse\x12Q\n\x0cPlanWorkload\x12\x1f.topmast.v1.PlanWorkloadRequest\x1a .topmast.v1.PlanWorkloadResponse\x12Q\n\x0c\x44rainMachine\x12\x1f.topmast.v1.DrainMachineRequest\x1a .topmast.v1.DrainMachineResponse\x12W\n\x0eUndrainMachine\x12!.topmast.v1.UndrainMachineRequest\x1a\".topmast.v1.UndrainMachineResponse\x12O\n\x0eResizeWorkload\x12!.topmast.v1.ResizeWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12O\n\x0eRetuneWorkload\x12!.topmast.v1.RetuneWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12Q\n\x0fMigrateWorkload\x12\".topmast.v1.MigrateWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12Q\n\x0fReclaimMachines\x12\".topmast.v1.ReclaimMachinesRequest\x1a\x1a.topmast.v1.ActionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#topmast/v1/regional_scheduler.proto\x12\ntopmast.v1\x1a\x19topmast/v1/workload.proto\"P\n\x14\x41nswerFurtherRequest\x12\r\n\x05round\x18\x01 \x01(\x03\x12\x0f\n\x07winners\x18\x02 \x03(\t\x12\x18\n\x10\x65xpected_winners\x18\x03 \x03(\t\"=\n\x15\x41nswerFurtherResponse\x12\x13\n\x0blease_token\x18\x01 \x01(\x03\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x0c\"&\n\x13GetInventoryRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\"\xe5\x01\n\x10MachineInventory\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x11\n\tgpu_model\x18\x05 \x01(\t\x12\x0c\n\x04gpus\x18\x06 \x01(\x05\x12\x11\n\tfree_gpus\x18\x07 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x08 \x01(\x01\x12\x11\n\tfree_cpus\x18\t \x01(\x01\x12\x12\n\nmemory_gib\x18\n \x01(\x01\x12\x17\n\x0f\x66ree_memory_gib\x18\x0b \x01(\x01\x12\x10\n\x08\x61ttempts\x18\x0c \x03(\t\"V\n\x14GetInventoryResponse\x12\x0e\n\x06region\x18\x01 \x01(\t\x12.\n\x08machines\x18\x02 \x03(\x0b\x32\x1c.topmast.v1.MachineInventory\"\x82\x01\n\x13PlanWorkloadRequest\x12\x38\n\rspecification\x18\x01 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12\x15\n\x08priority\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05level\x18\x03 \x01(\x05\x42\x0b\n\t_priority\"\xc1\x01\n\x05Score\x12\x15\n\rreclaim_class\x18\x01 \x01(\x05\x12\x1d\n\x15preempted_by_priority\x18\x02 \x03(\x05\x12\x1b\n\x13preempted_running_s\x18\x03 \x01(\x01\x12\x0e\n\x06spread\x18\x04 \x01(\x03\x12\x15\n\rfragmentation\x18\x05 \x01(\x01\x12\x0c\n\x04hint\x18\x06 \x01(\x05\x12\x0c\n\x04load\x18\x07 \x01(\x01\x12\"\n\x1awork_destroyed_by_priority\x18\x08 \x03(\x01\"\x9d\x01\n\x14PlanWorkloadResponse\x12\x11\n\tplaceable\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12 \n\x05score\x18\x03 \x01(\x0b\x32\x11.topmast.v1.Score\x12-\n\nplacements\x18\x04 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x11\n\tevictions\x18\x05 \x03(\t\"L\n\x13\x44rainMachineRequest\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x14\n\x0ckeep_running\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"(\n\x14\x44rainMachineResponse\x12\x10\n\x08\x65victing\x18\x01 \x03(\t\"(\n\x15UndrainMachineRequest\x12\x0f\n\x07machine\x18\x01 \x01(\t\"\x18\n\x16UndrainMachineResponse\"`\n\x14\x44rainMachinesRequest\x12\x10\n\x08machines\x18\x01 \x03(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x17\n\ndeadline_s\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_deadline_s\")\n\x15\x44rainMachinesResponse\x12\x10\n\x08\x65victing\x18\x01 \x03(\t\"*\n\x16UndrainMachinesRequest\x12\x10\n\x08machines\x18\x01 \x03(\t\"\x19\n\x17UndrainMachinesResponse\"E\n\x15ResizeWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05tasks\x18\x03 \x01(\x05\"z\n\x15RetuneWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x11\n\x04\x63pus\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\nmemory_gib\x18\x04 \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_cpusB\r\n\x0b_memory_gib\";\n\x16MigrateWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\"*\n\x16ReclaimMachinesRequest\x12\x10\n\x08machines\x18\x01 \x03(\t\"b\n\x0e\x41\x63tionResponse\x12\x0f\n\x07\x63hanges\x18\x01 \x01(\x08\x12-\n\nplacements\x18\x02 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x10\n\x08\x65victing\x18\x03 \x03(\t2\xb5\x07\n\x11RegionalScheduler\x12Q\n\x0cGetInventory\x12\x1f.topmast.v1.GetInventoryRequest\x1a .topmast.v1.GetInventoryResponse\x12Q\n\x0cPlanWorkload\x12\x1f.topmast.v1.PlanWorkloadRequest\x1a .topmast.v1.PlanWorkloadResponse\x12Q\n\x0c\x44rainMachine\x12\x1f.topmast.v1.DrainMachineRequest\x1a .topmast.v1.DrainMachineResponse\x12W\n\x0eUndrainMachine\x12!.topmast.v1.UndrainMachineRequest\x1a\".topmast.v1.UndrainMachineResponse\x12T\n\rDrainMachines\x12 .topmast.v1.DrainMachinesRequest\x1a!.topmast.v1.DrainMachinesResponse\x12Z\n\x0fUndrainMachines\x12\".topmast.v1.UndrainMachinesRequest\x1a#.topmast.v1.UndrainMachinesResponse\x12O\n\x0eResizeWorkload\x12!.topmast.v1.ResizeWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12O\n\x0eRetuneWorkload\x12!.topmast.v1.RetuneWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12Q\n\x0fMigrateWorkload\x12\".topmast.v1.MigrateWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12Q\n\x0fReclaimMachines\x12\".topmast.v1.ReclaimMachinesRequest\x1a\x1a.topmast.v1.ActionResponse\x12T\n\rAnswerFurther\x12 .topmast.v1.AnswerFurtherRequest\x1a!.topmast.v1.AnswerFurtherResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'topmast.v1.regional_scheduler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETINVENTORYREQUEST']._serialized_start=78
-  _globals['_GETINVENTORYREQUEST']._serialized_end=116
-  _globals['_MACHINEINVENTORY']._serialized_start=119
-  _globals['_MACHINEINVENTORY']._serialized_end=348
-  _globals['_GETINVENTORYRESPONSE']._serialized_start=350
-  _globals['_GETINVENTORYRESPONSE']._serialized_end=436
-  _globals['_PLANWORKLOADREQUEST']._serialized_start=439
-  _globals['_PLANWORKLOADREQUEST']._serialized_end=569
-  _globals['_SCORE']._serialized_start=572
-  _globals['_SCORE']._serialized_end=765
-  _globals['_PLANWORKLOADRESPONSE']._serialized_start=768
-  _globals['_PLANWORKLOADRESPONSE']._serialized_end=925
-  _globals['_DRAINMACHINEREQUEST']._serialized_start=927
-  _globals['_DRAINMACHINEREQUEST']._serialized_end=1003
-  _globals['_DRAINMACHINERESPONSE']._serialized_start=1005
-  _globals['_DRAINMACHINERESPONSE']._serialized_end=1045
-  _globals['_UNDRAINMACHINEREQUEST']._serialized_start=1047
-  _globals['_UNDRAINMACHINEREQUEST']._serialized_end=1087
-  _globals['_UNDRAINMACHINERESPONSE']._serialized_start=1089
-  _globals['_UNDRAINMACHINERESPONSE']._serialized_end=1113
-  _globals['_RESIZEWORKLOADREQUEST']._serialized_start=1115
-  _globals['_RESIZEWORKLOADREQUEST']._serialized_end=1184
-  _globals['_RETUNEWORKLOADREQUEST']._serialized_start=1186
-  _globals['_RETUNEWORKLOADREQUEST']._serialized_end=1308
-  _globals['_MIGRATEWORKLOADREQUEST']._serialized_start=1310
-  _globals['_MIGRATEWORKLOADREQUEST']._serialized_end=1369
-  _globals['_RECLAIMMACHINESREQUEST']._serialized_start=1371
-  _globals['_RECLAIMMACHINESREQUEST']._serialized_end=1413
-  _globals['_ACTIONRESPONSE']._serialized_start=1415
-  _globals['_ACTIONRESPONSE']._serialized_end=1513
-  _globals['_REGIONALSCHEDULER']._serialized_start=1516
-  _globals['_REGIONALSCHEDULER']._serialized_end=2201
+  _globals['_ANSWERFURTHERREQUEST']._serialized_start=78
+  _globals['_ANSWERFURTHERREQUEST']._serialized_end=158
+  _globals['_ANSWERFURTHERRESPONSE']._serialized_start=160
+  _globals['_ANSWERFURTHERRESPONSE']._serialized_end=221
+  _globals['_GETINVENTORYREQUEST']._serialized_start=223
+  _globals['_GETINVENTORYREQUEST']._serialized_end=261
+  _globals['_MACHINEINVENTORY']._serialized_start=264
+  _globals['_MACHINEINVENTORY']._serialized_end=493
+  _globals['_GETINVENTORYRESPONSE']._serialized_start=495
+  _globals['_GETINVENTORYRESPONSE']._serialized_end=581
+  _globals['_PLANWORKLOADREQUEST']._serialized_start=584
+  _globals['_PLANWORKLOADREQUEST']._serialized_end=714
+  _globals['_SCORE']._serialized_start=717
+  _globals['_SCORE']._serialized_end=910
+  _globals['_PLANWORKLOADRESPONSE']._serialized_start=913
+  _globals['_PLANWORKLOADRESPONSE']._serialized_end=1070
+  _globals['_DRAINMACHINEREQUEST']._serialized_start=1072
+  _globals['_DRAINMACHINEREQUEST']._serialized_end=1148
+  _globals['_DRAINMACHINERESPONSE']._serialized_start=1150
+  _globals['_DRAINMACHINERESPONSE']._serialized_end=1190
+  _globals['_UNDRAINMACHINEREQUEST']._serialized_start=1192
+  _globals['_UNDRAINMACHINEREQUEST']._serialized_end=1232
+  _globals['_UNDRAINMACHINERESPONSE']._serialized_start=1234
+  _globals['_UNDRAINMACHINERESPONSE']._serialized_end=1258
+  _globals['_DRAINMACHINESREQUEST']._serialized_start=1260
+  _globals['_DRAINMACHINESREQUEST']._serialized_end=1356
+  _globals['_DRAINMACHINESRESPONSE']._serialized_start=1358
+  _globals['_DRAINMACHINESRESPONSE']._serialized_end=1399
+  _globals['_UNDRAINMACHINESREQUEST']._serialized_start=1401
+  _globals['_UNDRAINMACHINESREQUEST']._serialized_end=1443
+  _globals['_UNDRAINMACHINESRESPONSE']._serialized_start=1445
+  _globals['_UNDRAINMACHINESRESPONSE']._serialized_end=1470
+  _globals['_RESIZEWORKLOADREQUEST']._serialized_start=1472
+  _globals['_RESIZEWORKLOADREQUEST']._serialized_end=1541
+  _globals['_RETUNEWORKLOADREQUEST']._serialized_start=1543
+  _globals['_RETUNEWORKLOADREQUEST']._serialized_end=1665
+  _globals['_MIGRATEWORKLOADREQUEST']._serialized_start=1667
+  _globals['_MIGRATEWORKLOADREQUEST']._serialized_end=1726
+  _globals['_RECLAIMMACHINESREQUEST']._serialized_start=1728
+  _globals['_RECLAIMMACHINESREQUEST']._serialized_end=1770
+  _globals['_ACTIONRESPONSE']._serialized_start=1772
+  _globals['_ACTIONRESPONSE']._serialized_end=1870
+  _globals['_REGIONALSCHEDULER']._serialized_start=1873
+  _globals['_REGIONALSCHEDULER']._serialized_end=2822
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,61 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class AnswerFurtherRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    WINNERS_FIELD_NUMBER: _builtins.int
+    EXPECTED_WINNERS_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def winners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of each lot of the round that is decided, in their order: the region that has won it; empty: none has."""
+
+    @_builtins.property
+    def expected_winners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of each of the next lots, those to be answered: the region that is expected to win it; empty: none is."""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        winners: _abc.Iterable[_builtins.str] | None = ...,
+        expected_winners: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_winners", b"expected_winners", "round", b"round", "winners", b"winners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerFurtherRequest: _TypeAlias = AnswerFurtherRequest  # noqa: Y015
+
+@_typing.final
+class AnswerFurtherResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_TOKEN_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    lease_token: _builtins.int
+    """Of the lease under which it answers."""
+    answers: _builtins.bytes
+    """JSON, as answers are stored in the database."""
+    def __init__(
+        self,
+        *,
+        lease_token: _builtins.int = ...,
+        answers: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "lease_token", b"lease_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerFurtherResponse: _TypeAlias = AnswerFurtherResponse  # noqa: Y015
+
+@_typing.final
 class GetInventoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -310,6 +365,92 @@ class UndrainMachineResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UndrainMachineResponse: _TypeAlias = UndrainMachineResponse  # noqa: Y015
+
+@_typing.final
+class DrainMachinesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    deadline_s: _builtins.float
+    """On the clock of the service. Not set: at once."""
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        machines: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+        deadline_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s", "deadline_s", b"deadline_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s", "deadline_s", b"deadline_s", "machines", b"machines", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deadline_s: _TypeAlias = _typing.Literal["deadline_s"]  # noqa: Y015
+    _WhichOneofArgType__deadline_s: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline_s) -> _WhichOneofReturnType__deadline_s | None: ...
+
+Global___DrainMachinesRequest: _TypeAlias = DrainMachinesRequest  # noqa: Y015
+
+@_typing.final
+class DrainMachinesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVICTING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def evicting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"workload#attempt", sorted."""
+
+    def __init__(
+        self,
+        *,
+        evicting: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evicting", b"evicting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainMachinesResponse: _TypeAlias = DrainMachinesResponse  # noqa: Y015
+
+@_typing.final
+class UndrainMachinesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        machines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndrainMachinesRequest: _TypeAlias = UndrainMachinesRequest  # noqa: Y015
+
+@_typing.final
+class UndrainMachinesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndrainMachinesResponse: _TypeAlias = UndrainMachinesResponse  # noqa: Y015
 
 @_typing.final
 class ResizeWorkloadRequest(_message.Message):

@@ -54,6 +54,16 @@ class RegionalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineResponse.FromString,
                 _registered_method=True)
+        self.DrainMachines = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/DrainMachines',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.DrainMachinesRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.DrainMachinesResponse.FromString,
+                _registered_method=True)
+        self.UndrainMachines = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/UndrainMachines',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachinesRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachinesResponse.FromString,
+                _registered_method=True)
         self.ResizeWorkload = channel.unary_unary(
                 '/topmast.v1.RegionalScheduler/ResizeWorkload',
                 request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.SerializeToString,
@@ -73,6 +83,11 @@ class RegionalSchedulerStub:
                 '/topmast.v1.RegionalScheduler/ReclaimMachines',
                 request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ReclaimMachinesRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
+        self.AnswerFurther = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/AnswerFurther',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.AnswerFurtherRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.AnswerFurtherResponse.FromString,
                 _registered_method=True)
 
 
@@ -100,6 +115,19 @@ class RegionalSchedulerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UndrainMachine(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainMachines(self, request, context):
+        """The same for many; what is there leaves at a deadline. Machines that cannot be drained, or undrained, are passed over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainMachines(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +162,14 @@ class RegionalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AnswerFurther(self, request, context):
+        """Of a region that has answered an auction round: what it answers to further lots of it. Asked by the region that closes the
+        round. FAILED_PRECONDITION when it has not answered this round, or has no place any more for what it has won in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegionalSchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +193,16 @@ def add_RegionalSchedulerServicer_to_server(servicer, server):
                     request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineResponse.SerializeToString,
             ),
+            'DrainMachines': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainMachines,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.DrainMachinesRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.DrainMachinesResponse.SerializeToString,
+            ),
+            'UndrainMachines': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainMachines,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachinesRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachinesResponse.SerializeToString,
+            ),
             'ResizeWorkload': grpc.unary_unary_rpc_method_handler(
                     servicer.ResizeWorkload,
                     request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.FromString,
@@ -176,6 +222,11 @@ def add_RegionalSchedulerServicer_to_server(servicer, server):
                     servicer.ReclaimMachines,
                     request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ReclaimMachinesRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
+            ),
+            'AnswerFurther': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerFurther,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.AnswerFurtherRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.AnswerFurtherResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -297,6 +348,60 @@ class RegionalScheduler:
             _registered_method=True)
 
     @staticmethod
+    def DrainMachines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/DrainMachines',
+            topmast_dot_v1_dot_regional__scheduler__pb2.DrainMachinesRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.DrainMachinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainMachines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/UndrainMachines',
+            topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachinesRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ResizeWorkload(request,
             target,
             options=(),
@@ -394,6 +499,33 @@ class RegionalScheduler:
             '/topmast.v1.RegionalScheduler/ReclaimMachines',
             topmast_dot_v1_dot_regional__scheduler__pb2.ReclaimMachinesRequest.SerializeToString,
             topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerFurther(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/AnswerFurther',
+            topmast_dot_v1_dot_regional__scheduler__pb2.AnswerFurtherRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.AnswerFurtherResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,9 @@ class RegionalSchedulerStub:
     DrainMachine: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachineRequest, _regional_scheduler_pb2.DrainMachineResponse]
     """Takes no more work; what runs there is evicted with a checkpoint, or gives up flexible tasks, unless keep_running."""
     UndrainMachine: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachineRequest, _regional_scheduler_pb2.UndrainMachineResponse]
+    DrainMachines: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachinesRequest, _regional_scheduler_pb2.DrainMachinesResponse]
+    """The same for many; what is there leaves at a deadline. Machines that cannot be drained, or undrained, are passed over."""
+    UndrainMachines: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachinesRequest, _regional_scheduler_pb2.UndrainMachinesResponse]
     ResizeWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
     """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
     out, events tell (resized, tuned). FAILED_PRECONDITION, and nothing is changed, when it is not possible.
@@ -48,6 +51,10 @@ class RegionalSchedulerStub:
     """
     ReclaimMachines: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ReclaimMachinesRequest, _regional_scheduler_pb2.ActionResponse]
     """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint."""
+    AnswerFurther: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.AnswerFurtherRequest, _regional_scheduler_pb2.AnswerFurtherResponse]
+    """Of a region that has answered an auction round: what it answers to further lots of it. Asked by the region that closes the
+    round. FAILED_PRECONDITION when it has not answered this round, or has no place any more for what it has won in it.
+    """
 
 @_typing.type_check_only
 class RegionalSchedulerAsyncStub(RegionalSchedulerStub):
@@ -58,6 +65,9 @@ class RegionalSchedulerAsyncStub(RegionalSchedulerStub):
     DrainMachine: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachineRequest, _regional_scheduler_pb2.DrainMachineResponse]  # type: ignore[assignment]
     """Takes no more work; what runs there is evicted with a checkpoint, or gives up flexible tasks, unless keep_running."""
     UndrainMachine: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachineRequest, _regional_scheduler_pb2.UndrainMachineResponse]  # type: ignore[assignment]
+    DrainMachines: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachinesRequest, _regional_scheduler_pb2.DrainMachinesResponse]  # type: ignore[assignment]
+    """The same for many; what is there leaves at a deadline. Machines that cannot be drained, or undrained, are passed over."""
+    UndrainMachines: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachinesRequest, _regional_scheduler_pb2.UndrainMachinesResponse]  # type: ignore[assignment]
     ResizeWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
     """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
     out, events tell (resized, tuned). FAILED_PRECONDITION, and nothing is changed, when it is not possible.
@@ -69,6 +79,10 @@ class RegionalSchedulerAsyncStub(RegionalSchedulerStub):
     """
     ReclaimMachines: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ReclaimMachinesRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
     """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint."""
+    AnswerFurther: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.AnswerFurtherRequest, _regional_scheduler_pb2.AnswerFurtherResponse]  # type: ignore[assignment]
+    """Of a region that has answered an auction round: what it answers to further lots of it. Asked by the region that closes the
+    round. FAILED_PRECONDITION when it has not answered this round, or has no place any more for what it has won in it.
+    """
 
 class RegionalSchedulerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -100,6 +114,21 @@ class RegionalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _regional_scheduler_pb2.UndrainMachineRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_regional_scheduler_pb2.UndrainMachineResponse, _abc.Awaitable[_regional_scheduler_pb2.UndrainMachineResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DrainMachines(
+        self,
+        request: _regional_scheduler_pb2.DrainMachinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.DrainMachinesResponse, _abc.Awaitable[_regional_scheduler_pb2.DrainMachinesResponse]]:
+        """The same for many; what is there leaves at a deadline. Machines that cannot be drained, or undrained, are passed over."""
+
+    @_abc_1.abstractmethod
+    def UndrainMachines(
+        self,
+        request: _regional_scheduler_pb2.UndrainMachinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.UndrainMachinesResponse, _abc.Awaitable[_regional_scheduler_pb2.UndrainMachinesResponse]]: ...
 
     @_abc_1.abstractmethod
     def ResizeWorkload(
@@ -135,5 +164,15 @@ class RegionalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]:
         """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint."""
+
+    @_abc_1.abstractmethod
+    def AnswerFurther(
+        self,
+        request: _regional_scheduler_pb2.AnswerFurtherRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.AnswerFurtherResponse, _abc.Awaitable[_regional_scheduler_pb2.AnswerFurtherResponse]]:
+        """Of a region that has answered an auction round: what it answers to further lots of it. Asked by the region that closes the
+        round. FAILED_PRECONDITION when it has not answered this round, or has no place any more for what it has won in it.
+        """
 
 def add_RegionalSchedulerServicer_to_server(servicer: RegionalSchedulerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -312,6 +312,7 @@ class JobSpecification(_message.Message):
     YIELDS_TO_DOWNGRADE_FIELD_NUMBER: _builtins.int
     SCALING_FIELD_NUMBER: _builtins.int
     ACROSS_CLUSTERS_FIELD_NUMBER: _builtins.int
+    RUNTIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tasks: _builtins.int
     """Base tasks: they start and stop together."""
@@ -345,6 +346,10 @@ class JobSpecification(_message.Message):
     def scaling(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScalingPoint]:
         """Its speed by the number of its tasks, ascending, from one task with 1.0 on. Empty: in proportion."""
 
+    @_builtins.property
+    def runtime(self) -> Global___RuntimeEnvironment:
+        """Not set: tasks run with what the machines have, as Topmast itself does."""
+
     def __init__(
         self,
         *,
@@ -363,16 +368,55 @@ class JobSpecification(_message.Message):
         yields_to_downgrade: _builtins.bool = ...,
         scaling: _abc.Iterable[Global___ScalingPoint] | None = ...,
         across_clusters: _builtins.bool = ...,
+        runtime: Global___RuntimeEnvironment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_clusters", b"across_clusters", "affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "scaling", b"scaling", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_clusters", b"across_clusters", "affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "runtime", b"runtime", "scaling", b"scaling", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_entry_point: _TypeAlias = _typing.Literal["command", "python", "emulated"]  # noqa: Y015
     _WhichOneofArgType_entry_point: _TypeAlias = _typing.Literal["entry_point", b"entry_point"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry_point) -> _WhichOneofReturnType_entry_point | None: ...
 
 Global___JobSpecification: _TypeAlias = JobSpecification  # noqa: Y015
+
+@_typing.final
+class RuntimeEnvironment(_message.Message):
+    """What the tasks of a job run in. It is made ready on their machines before they start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PYTHON_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    CONDA_FIELD_NUMBER: _builtins.int
+    CONDA_FILE_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    python: _builtins.str
+    """The absolute path of a Python interpreter that the machines have."""
+    requirements: _builtins.str
+    """The content of a requirements file of pip: installed into a virtual environment, on top of the packages of the interpreter."""
+    conda: _builtins.str
+    """The name or path of a conda environment that the machines have. Neither python nor requirements beside it."""
+    conda_file: _builtins.str
+    """The content of a conda environment file, of which one is made. Instead of conda."""
+    image: _builtins.str
+    """A container image, where the machines have Docker or Podman. Nothing else beside it."""
+    def __init__(
+        self,
+        *,
+        python: _builtins.str = ...,
+        requirements: _builtins.str = ...,
+        conda: _builtins.str = ...,
+        conda_file: _builtins.str = ...,
+        image: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conda", b"conda", "conda_file", b"conda_file", "image", b"image", "python", b"python", "requirements", b"requirements"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuntimeEnvironment: _TypeAlias = RuntimeEnvironment  # noqa: Y015
 
 @_typing.final
 class ScalingPoint(_message.Message):
@@ -443,21 +487,33 @@ class RetryPolicy(_message.Message):
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     BACKOFF_S_FIELD_NUMBER: _builtins.int
     BACKOFF_CAP_S_FIELD_NUMBER: _builtins.int
+    ON_EXIT_CODES_FIELD_NUMBER: _builtins.int
+    NEVER_ON_FIELD_NUMBER: _builtins.int
     max_retries: _builtins.int
     """How often a failed attempt is tried again."""
     backoff_s: _builtins.float
     """Wait after the first failure, doubled each time up to backoff_cap_s. 0: 10 s, and a cap of 600 s."""
     backoff_cap_s: _builtins.float
+    @_builtins.property
+    def on_exit_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Only failures in which a task ended with one of these exit codes are tried again. Empty: all are."""
+
+    @_builtins.property
+    def never_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """A failure in which a task ended with one of these exit codes is not tried again, whatever retries are left."""
+
     def __init__(
         self,
         *,
         max_retries: _builtins.int = ...,
         backoff_s: _builtins.float = ...,
         backoff_cap_s: _builtins.float = ...,
+        on_exit_codes: _abc.Iterable[_builtins.int] | None = ...,
+        never_on: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backoff_cap_s", b"backoff_cap_s", "backoff_s", b"backoff_s", "max_retries", b"max_retries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backoff_cap_s", b"backoff_cap_s", "backoff_s", b"backoff_s", "max_retries", b"max_retries", "never_on", b"never_on", "on_exit_codes", b"on_exit_codes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -496,12 +552,33 @@ class WorkloadSpecification(_message.Message):
     RETRY_FIELD_NUMBER: _builtins.int
     STOP_GRACE_S_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    PACKAGE_FIELD_NUMBER: _builtins.int
+    MAX_TIME_S_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
+    NOTIFY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tenant: _builtins.str
     stop_grace_s: _builtins.float
     """Time to save a checkpoint when stopped. Not set: 30 s."""
     priority: _builtins.int
     """One at which its tenant has a quota: it has that priority within this quota. Not set: the tenant's."""
+    package: _builtins.str
+    """The package (package.proto) with which the working directory of each attempt begins on each machine: the SHA-256 of a package
+    that is stored. Empty: an empty folder.
+    """
+    max_time_s: _builtins.float
+    """Each attempt may run for so long; then it is stopped with its grace, and the workload fails. Not set: as long as it takes."""
+    hold: _builtins.bool
+    """It waits, and is not ranked, until it is released."""
+    priority_class: _builtins.str
+    """Among the workloads of its tenant at the same priority and level: one of low, normal and high. Empty: normal."""
+    array: _builtins.str
+    """It is submitted once for each of these indices, as an array: 0-9999, 0-15:4, 1,3,7; with %50 behind, at most 50 of
+    them are in the queue or running at once. Of an element: those of its array. Empty: it is no array.
+    """
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSpecification]: ...
     @_builtins.property
@@ -514,6 +591,16 @@ class WorkloadSpecification(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def retry(self) -> Global___RetryPolicy: ...
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """It waits, and is not ranked, until all of these are so: ok:ID (that workload has completed), failed:ID (it has failed), any:ID
+        (it has ended). Instead of an id also the name of another workload of the same call.
+        """
+
+    @_builtins.property
+    def notify(self) -> Global___Notification:
+        """Whom to tell of what happens to it. Not set: nobody."""
+
     def __init__(
         self,
         *,
@@ -526,21 +613,60 @@ class WorkloadSpecification(_message.Message):
         retry: Global___RetryPolicy | None = ...,
         stop_grace_s: _builtins.float | None = ...,
         priority: _builtins.int | None = ...,
+        package: _builtins.str = ...,
+        max_time_s: _builtins.float | None = ...,
+        hold: _builtins.bool = ...,
+        priority_class: _builtins.str = ...,
+        after: _abc.Iterable[_builtins.str] | None = ...,
+        array: _builtins.str = ...,
+        notify: Global___Notification | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "_stop_grace_s", b"_stop_grace_s", "priority", b"priority", "retry", b"retry", "stop_grace_s", b"stop_grace_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_time_s", b"_max_time_s", "_priority", b"_priority", "_stop_grace_s", b"_stop_grace_s", "max_time_s", b"max_time_s", "notify", b"notify", "priority", b"priority", "retry", b"retry", "stop_grace_s", b"stop_grace_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "_stop_grace_s", b"_stop_grace_s", "jobs", b"jobs", "labels", b"labels", "name", b"name", "priority", b"priority", "regions", b"regions", "retry", b"retry", "stop_grace_s", b"stop_grace_s", "tables", b"tables", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_time_s", b"_max_time_s", "_priority", b"_priority", "_stop_grace_s", b"_stop_grace_s", "after", b"after", "array", b"array", "hold", b"hold", "jobs", b"jobs", "labels", b"labels", "max_time_s", b"max_time_s", "name", b"name", "notify", b"notify", "package", b"package", "priority", b"priority", "priority_class", b"priority_class", "regions", b"regions", "retry", b"retry", "stop_grace_s", b"stop_grace_s", "tables", b"tables", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_time_s: _TypeAlias = _typing.Literal["max_time_s"]  # noqa: Y015
+    _WhichOneofArgType__max_time_s: _TypeAlias = _typing.Literal["_max_time_s", b"_max_time_s"]  # noqa: Y015
     _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
     _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
     _WhichOneofReturnType__stop_grace_s: _TypeAlias = _typing.Literal["stop_grace_s"]  # noqa: Y015
     _WhichOneofArgType__stop_grace_s: _TypeAlias = _typing.Literal["_stop_grace_s", b"_stop_grace_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_time_s) -> _WhichOneofReturnType__max_time_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_grace_s) -> _WhichOneofReturnType__stop_grace_s | None: ...
 
 Global___WorkloadSpecification: _TypeAlias = WorkloadSpecification  # noqa: Y015
+
+@_typing.final
+class Notification(_message.Message):
+    """A receiver that is told of a workload by HTTP POST (docs/notifications.md)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """http or https. Answers of the server say scheme and host alone: the rest may be a secret."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of what it is told: started, ended, preempted. Empty: of all."""
+
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        events: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notification: _TypeAlias = Notification  # noqa: Y015
 
 @_typing.final
 class TaskPlacement(_message.Message):
@@ -693,6 +819,8 @@ class Attempt(_message.Message):
     GUARANTEED_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
     TUNINGS_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    PREEMPTED_BY_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     region: _builtins.str
     dispatched_s: _builtins.float
@@ -711,6 +839,8 @@ class Attempt(_message.Message):
     checkpoint_progress: _builtins.float
     guaranteed: _builtins.bool
     """Whether it was within its tenant's quota when it was dispatched; `within_quota` may have changed since."""
+    exit_code: _builtins.int
+    """Of the task that is to blame where it failed; 128 and the number of the signal that killed it."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskPlacement]: ...
     @_builtins.property
@@ -720,6 +850,10 @@ class Attempt(_message.Message):
     @_builtins.property
     def tunings(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobTuning]:
         """While it is live: of its jobs with GPUs."""
+
+    @_builtins.property
+    def preempted_by(self) -> Global___Preemptor:
+        """For what it made room, or is making room; not set: it was not preempted."""
 
     def __init__(
         self,
@@ -741,14 +875,49 @@ class Attempt(_message.Message):
         guaranteed: _builtins.bool = ...,
         cells: _abc.Iterable[Global___JobCells] | None = ...,
         tunings: _abc.Iterable[Global___JobTuning] | None = ...,
+        exit_code: _builtins.int | None = ...,
+        preempted_by: Global___Preemptor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "preempted_by", b"preempted_by"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "cells", b"cells", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "exit_code", b"exit_code", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "preempted_by", b"preempted_by", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "tunings", b"tunings", "within_quota", b"within_quota"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+
+Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
+
+@_typing.final
+class Preemptor(_message.Message):
+    """A workload for which another one had to make room. Workloads of other tenants have no name here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    """Empty: of another tenant."""
+    name: _builtins.str
+    priority: _builtins.int
+    level: _builtins.int
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        name: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cells", b"cells", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "tunings", b"tunings", "within_quota", b"within_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "name", b"name", "priority", b"priority", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
+Global___Preemptor: _TypeAlias = Preemptor  # noqa: Y015
 
 @_typing.final
 class DiagnosisNumbers(_message.Message):
@@ -838,6 +1007,108 @@ class Diagnosis(_message.Message):
 Global___Diagnosis: _TypeAlias = Diagnosis  # noqa: Y015
 
 @_typing.final
+class CapacityHolder(_message.Message):
+    """Who holds what a waiting workload could use in a region. Workloads of other tenants are counted, and have no name here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    """Of the same tenant; empty: all those of other tenants at this priority."""
+    name: _builtins.str
+    priority: _builtins.int
+    """That of its attempt."""
+    workloads: _builtins.int
+    gpus: _builtins.int
+    """Of the GPU models that are asked for."""
+    cpus: _builtins.float
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        name: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        workloads: _builtins.int = ...,
+        gpus: _builtins.int = ...,
+        cpus: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "gpus", b"gpus", "name", b"name", "priority", b"priority", "workload", b"workload", "workloads", b"workloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CapacityHolder: _TypeAlias = CapacityHolder  # noqa: Y015
+
+@_typing.final
+class RegionDiagnosis(_message.Message):
+    """Why one region has no place for a waiting workload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    OUT_OF_USE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def diagnosis(self) -> Global___Diagnosis: ...
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
+        """Only where room is what is missing; those with most first."""
+
+    @_builtins.property
+    def out_of_use(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutOfUse]:
+        """There too: machines of the GPU models that are asked for which take no work, by state."""
+
+    def __init__(
+        self,
+        *,
+        diagnosis: Global___Diagnosis | None = ...,
+        holders: _abc.Iterable[Global___CapacityHolder] | None = ...,
+        out_of_use: _abc.Iterable[Global___OutOfUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis", "holders", b"holders", "out_of_use", b"out_of_use"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegionDiagnosis: _TypeAlias = RegionDiagnosis  # noqa: Y015
+
+@_typing.final
+class OutOfUse(_message.Message):
+    """Machines that take no work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """draining or down; both: down."""
+    machines: _builtins.int
+    gpus: _builtins.int
+    """All of theirs, also those that still have work."""
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        machines: _builtins.int = ...,
+        gpus: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "machines", b"machines", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutOfUse: _TypeAlias = OutOfUse  # noqa: Y015
+
+@_typing.final
 class QueuePosition(_message.Message):
     """Where a queued workload stands."""
 
@@ -850,6 +1121,7 @@ class QueuePosition(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    NEXT_TRY_S_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     level: _builtins.int
     credit: _builtins.float
@@ -858,6 +1130,8 @@ class QueuePosition(_message.Message):
     """1 is the head of the queue; 0: not ranked yet."""
     reason: _builtins.str
     """Why it is pending, in one sentence."""
+    next_try_s: _builtins.float
+    """After a failure: when it is tried again. Until then priority, level and quota are those of its last attempt. 0: it need not wait."""
     @_builtins.property
     def diagnosis(self) -> Global___Diagnosis:
         """Why the last auction refused it; not set: none has."""
@@ -872,10 +1146,11 @@ class QueuePosition(_message.Message):
         rank: _builtins.int = ...,
         reason: _builtins.str = ...,
         diagnosis: Global___Diagnosis | None = ...,
+        next_try_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "diagnosis", b"diagnosis", "level", b"level", "priority", b"priority", "rank", b"rank", "reason", b"reason", "within_quota", b"within_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "diagnosis", b"diagnosis", "level", b"level", "next_try_s", b"next_try_s", "priority", b"priority", "rank", b"rank", "reason", b"reason", "within_quota", b"within_quota"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -900,6 +1175,16 @@ class Workload(_message.Message):
     QUEUE_POSITION_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     CONSOLIDATIONS_FIELD_NUMBER: _builtins.int
+    REGION_DIAGNOSES_FIELD_NUMBER: _builtins.int
+    REMARKS_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    REQUEUE_REQUESTED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
+    ARRAY_INDEX_FIELD_NUMBER: _builtins.int
+    ELEMENTS_FIELD_NUMBER: _builtins.int
+    NOTIFICATION_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     state: Global___WorkloadState.ValueType
     submitted_s: _builtins.float
@@ -914,6 +1199,16 @@ class Workload(_message.Message):
     reason: _builtins.str
     """Why it is in this state."""
     cancel_requested: _builtins.bool
+    held_by: _builtins.str
+    """Who holds it; empty: nobody. While it is live: it is held when it returns to the queue."""
+    requeue_requested: _builtins.bool
+    """It is being stopped because its user sends it back to the queue."""
+    revision: _builtins.int
+    """How what was submitted has been changed since: grows with each change. 0: it was not."""
+    array: _builtins.str
+    """The array that it is an element of, or is itself; empty: none."""
+    array_index: _builtins.int
+    """Of an element."""
     @_builtins.property
     def specification(self) -> Global___WorkloadSpecification: ...
     @_builtins.property
@@ -925,6 +1220,26 @@ class Workload(_message.Message):
     @_builtins.property
     def consolidations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Consolidation]:
         """As `attempts`; of every job of several tasks with GPUs."""
+
+    @_builtins.property
+    def region_diagnoses(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionDiagnosis]:
+        """Only in GetWorkload, while it is queued and the last auction refused it: what each region says, by name."""
+
+    @_builtins.property
+    def remarks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As `attempts`; what was asked for and is not done as things are configured, in sentences."""
+
+    @_builtins.property
+    def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___AwaitedWorkload]:
+        """For which others it waits, by what it said; none: for no other."""
+
+    @_builtins.property
+    def elements(self) -> Global___ArrayElements:
+        """Of an array as a whole: it stands for all its elements, and has no attempts of its own."""
+
+    @_builtins.property
+    def notification(self) -> Global___NotificationStatus:
+        """Only in GetWorkload and WatchWorkload, where its user wants somebody to be told: how that goes."""
 
     def __init__(
         self,
@@ -944,14 +1259,197 @@ class Workload(_message.Message):
         queue_position: Global___QueuePosition | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         consolidations: _abc.Iterable[Global___Consolidation] | None = ...,
+        region_diagnoses: _abc.Iterable[Global___RegionDiagnosis] | None = ...,
+        remarks: _abc.Iterable[_builtins.str] | None = ...,
+        held_by: _builtins.str = ...,
+        requeue_requested: _builtins.bool = ...,
+        revision: _builtins.int = ...,
+        waits_for: _abc.Iterable[Global___AwaitedWorkload] | None = ...,
+        array: _builtins.str = ...,
+        array_index: _builtins.int | None = ...,
+        elements: Global___ArrayElements | None = ...,
+        notification: Global___NotificationStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue_position", b"queue_position", "specification", b"specification"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_array_index", b"_array_index", "array_index", b"array_index", "elements", b"elements", "notification", b"notification", "queue_position", b"queue_position", "specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint_progress", b"checkpoint_progress", "consolidations", b"consolidations", "ended_s", b"ended_s", "failures", b"failures", "progress", b"progress", "queue_position", b"queue_position", "reason", b"reason", "region", b"region", "specification", b"specification", "state", b"state", "submitted_s", b"submitted_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_array_index", b"_array_index", "array", b"array", "array_index", b"array_index", "attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint_progress", b"checkpoint_progress", "consolidations", b"consolidations", "elements", b"elements", "ended_s", b"ended_s", "failures", b"failures", "held_by", b"held_by", "notification", b"notification", "progress", b"progress", "queue_position", b"queue_position", "reason", b"reason", "region", b"region", "region_diagnoses", b"region_diagnoses", "remarks", b"remarks", "requeue_requested", b"requeue_requested", "revision", b"revision", "specification", b"specification", "state", b"state", "submitted_s", b"submitted_s", "throughput", b"throughput", "waits_for", b"waits_for", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__array_index: _TypeAlias = _typing.Literal["array_index"]  # noqa: Y015
+    _WhichOneofArgType__array_index: _TypeAlias = _typing.Literal["_array_index", b"_array_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__array_index) -> _WhichOneofReturnType__array_index | None: ...
+
+Global___Workload: _TypeAlias = Workload  # noqa: Y015
+
+@_typing.final
+class AwaitedWorkload(_message.Message):
+    """Another workload for which one waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONDITION_FIELD_NUMBER: _builtins.int
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    condition: _builtins.str
+    """ok, failed or any."""
+    workload: _builtins.str
+    name: _builtins.str
+    state: Global___WorkloadState.ValueType
+    """At present; while it is queued always PENDING."""
+    def __init__(
+        self,
+        *,
+        condition: _builtins.str = ...,
+        workload: _builtins.str = ...,
+        name: _builtins.str = ...,
+        state: Global___WorkloadState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "name", b"name", "state", b"state", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Workload: _TypeAlias = Workload  # noqa: Y015
+Global___AwaitedWorkload: _TypeAlias = AwaitedWorkload  # noqa: Y015
+
+@_typing.final
+class GraphWorkload(_message.Message):
+    """A workload among those that wait, or waited, for each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    name: _builtins.str
+    state: Global___WorkloadState.ValueType
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it waits, or waited, for: as in WorkloadSpecification, by ids."""
+
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        name: _builtins.str = ...,
+        state: Global___WorkloadState.ValueType = ...,
+        after: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "name", b"name", "state", b"state", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GraphWorkload: _TypeAlias = GraphWorkload  # noqa: Y015
+
+@_typing.final
+class ArrayElements(_message.Message):
+    """How the elements of an array are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    AT_MOST_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    AWAITING_TURN_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    at_most: _builtins.int
+    """At most so many are in the queue or running at once; 0: all may be."""
+    awaiting_turn: _builtins.int
+    """Of those that are pending: how many wait for their turn, and are not in the queue yet."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___ElementsInState]:
+        """In the order of the states; what is queued counts as pending."""
+
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The first of those that failed, at most 20."""
+
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+        at_most: _builtins.int = ...,
+        states: _abc.Iterable[Global___ElementsInState] | None = ...,
+        awaiting_turn: _builtins.int = ...,
+        failed: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_most", b"at_most", "awaiting_turn", b"awaiting_turn", "failed", b"failed", "size", b"size", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrayElements: _TypeAlias = ArrayElements  # noqa: Y015
+
+@_typing.final
+class ElementsInState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    ELEMENTS_FIELD_NUMBER: _builtins.int
+    state: Global___WorkloadState.ValueType
+    elements: _builtins.int
+    def __init__(
+        self,
+        *,
+        state: Global___WorkloadState.ValueType = ...,
+        elements: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elements", b"elements", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElementsInState: _TypeAlias = ElementsInState  # noqa: Y015
+
+@_typing.final
+class NotificationStatus(_message.Message):
+    """How the receiver of a workload's notifications is doing. Times are real seconds since the epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    FAILING_SINCE_S_FIELD_NUMBER: _builtins.int
+    NEXT_TRY_S_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """With its port, if that is said."""
+    delivered: _builtins.int
+    """So many have been answered well, wait to be sent (again), and are not tried any more."""
+    waiting: _builtins.int
+    given_up: _builtins.int
+    failing_since_s: _builtins.float
+    """Since when the oldest that waits has failed, and when it is sent again. 0: it has not."""
+    next_try_s: _builtins.float
+    error: _builtins.str
+    """Why the last one failed. Empty: none did since one was delivered."""
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        delivered: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        given_up: _builtins.int = ...,
+        failing_since_s: _builtins.float = ...,
+        next_try_s: _builtins.float = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered", b"delivered", "error", b"error", "failing_since_s", b"failing_since_s", "given_up", b"given_up", "host", b"host", "next_try_s", b"next_try_s", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NotificationStatus: _TypeAlias = NotificationStatus  # noqa: Y015
 
 @_typing.final
 class Consolidation(_message.Message):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from scripts.results.ways import AS_PUBLISHED, COMPACTION, RESERVATIONS, Way
 from simulator.engine.settings import SimulationSettings, settings_from
 from simulator.inputs.hot_region import HotRegionSettings
 
@@ -19,25 +20,13 @@ LOADS: Mapping[str, HotRegionSettings] = MappingProxyType(
 """In the first, teams of the hot region ask for nine tenths of their quotas on average; in the second, for 1.6 times as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way to schedule: a policy, and settings beside its own."""
-
-    policy: str
-    settings: tuple[str, ...] = ()
-    """As `topmast simulate --set` takes them."""
-
-
-AS_PUBLISHED = ("eviction.victims=published",)
-"""Victims as the paper chooses them (§4.3)."""
-
 WAYS: Mapping[str, Way] = MappingProxyType(
     {
         "mast as published": Way("mast", AS_PUBLISHED),
         "mast, least work destroyed": Way("mast"),
-        "mast, compaction too": Way("mast", ("compaction.enabled=true",)),
-        "mast, reservations too": Way("mast", ("reservations.enabled=true",)),
-        "mast, compaction and reservations": Way("mast", ("compaction.enabled=true", "reservations.enabled=true")),
+        "mast, compaction too": Way("mast", COMPACTION),
+        "mast, reservations too": Way("mast", RESERVATIONS),
+        "mast, compaction and reservations": Way("mast", COMPACTION + RESERVATIONS),
         "joint windows, as published": Way("ideal", AS_PUBLISHED),
         "federated, exact load": Way("federated", AS_PUBLISHED),
         "federated, load of five minutes": Way("federated_stale", AS_PUBLISHED),

@@ -1,8 +1,9 @@
-"""Writes docs/results/mast.md and its pictures: `python -m scripts.results.mast`, 13 minutes on two cores that
-were not free.
+"""Writes docs/results/mast.md and its pictures: `python -m scripts.results.mast`. All runs one after the
+other took 40 minutes on a busy machine; two side by side should take half of that.
 
 The trace is itp_jobs.csv.gz in the folder that TOPMAST_TRACES names, else in ../shared/traces beside the checkout. What is
-measured is kept in docs/results/mast/figures.json; `--redraw` makes pictures and document from it without a run.
+measured is kept in docs/results/mast/figures.json; `--redraw` makes pictures and document from it without a run. Each run is
+written down when it has ended, so that `--resume` goes on after an interruption.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.results.mast", description=__doc__)
     parser.add_argument("--redraw", action="store_true", help="from the figures of the last run")
     parser.add_argument("--processes", type=int, default=2, help="runs side by side (2)")
+    parser.add_argument("--resume", action="store_true", help="with the runs that an interrupted call has written down")
     given = parser.parse_args(arguments)
     kept = RESULTS / "mast" / "figures.json"
     if given.redraw:
@@ -38,8 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     trace = TRACES / TRACE
     if not trace.exists():
         sys.exit(f"{TRACE} is not in {TRACES}: name the folder of the public traces with TOPMAST_TRACES")
-    for case, _, wall_s in write_results(trace, RESULTS, all_cases(), given.processes):
-        print(f"{case.experiment:9} load {case.load:g} {case.policy:13} {case.memory:9} {wall_s:7.1f} s")
+    write_results(trace, RESULTS, all_cases(), given.processes, resume=given.resume)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,15 @@ from types import MappingProxyType
 import numpy as np
 
 from data_placement.catalog import Catalog
-from domain.eviction import VictimChoice
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TenantId
 from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY
-from formats.scheduler_file import EvictionSection
 from formats.trace import TraceRow
 from global_scheduler.credit import FairShare
-from simulator.engine.settings import SimulationSettings
+from scripts.results.mast.quotas import BACKED, NOT_BACKED, backed_by
+from scripts.results.ways import AS_PUBLISHED, BETWEEN_REGIONS, COMPACTION, RESERVATIONS, Way
+from simulator.engine.settings import SimulationSettings, settings_from
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
 from simulator.inputs.regions import anywhere, region_gpus_for_load
@@ -28,11 +28,29 @@ from simulator.published_statistics import MAST_PRIORITIES
 SEED = 2024
 GPUS_PER_MACHINE = 8
 LOADS = (0.7, 1.0, 1.3)
-AS_PUBLISHED = EvictionSection(victims=VictimChoice.PUBLISHED)
-"""Victims as the paper chooses them (§4.3)."""
-POLICIES = ("mast", "federated", "random_region", "own_region")
+PUBLISHED = "as published"
+WAYS: MappingProxyType[str, Way] = MappingProxyType(
+    {
+        PUBLISHED: Way("mast", AS_PUBLISHED),
+        "compaction": Way("mast", AS_PUBLISHED + COMPACTION),
+        "compaction between regions": Way("mast", AS_PUBLISHED + COMPACTION + BETWEEN_REGIONS),
+        "reservations": Way("mast", AS_PUBLISHED + RESERVATIONS),
+        "least work destroyed": Way("mast"),
+        "joint windows": Way("ideal", AS_PUBLISHED),
+        "all together": Way("mast", COMPACTION + BETWEEN_REGIONS + RESERVATIONS),
+        "all but reservations": Way("mast", COMPACTION + BETWEEN_REGIONS),
+        "federated": Way("federated", AS_PUBLISHED),
+    }
+)
+"""Each thing that is added to MAST as published, alone; then together."""
+DEAR = ("reservations", "joint windows", "all together")
+"""Those that take too long where the queue is longer than at the middle load."""
+POLICIES = ("mast", "federated", "own_region")
+RANDOM = "random_region"
+"""So poor an opponent that it is run once."""
 IDEAL = "ideal"
-"""Compared at the middle load only: on a longer queue its search takes too long."""
+LOAD_OF_IDEAL = 1.0
+"""Compared there only: on a longer queue its search takes too long."""
 WINDOW_DAYS = 5
 DAY_S = 86_400.0
 MEMORIES: MappingProxyType[str, MappingProxyType[str, bool]] = MappingProxyType(
@@ -50,26 +68,43 @@ class Case:
     """One run."""
 
     experiment: str
-    """anywhere: all regions may run everything; tables: data limits them; memory: the busiest days, by what is
-    remembered of refusals."""
+    """anywhere: all regions may run everything; ways: the same, by what is added to `mast` and by quotas; tables: data
+    limits the regions; memory: the busiest days, by what is remembered of refusals."""
     load: float
     policy: str
     memory: str = "kept"
+    way: str = PUBLISHED
+    """One of WAYS; all policies but `mast` are run as published."""
+    quotas: str = NOT_BACKED
 
     @property
     def settings(self) -> SimulationSettings:
         changes: dict[str, bool] = {"trace_regions_bind": False, **MEMORIES[self.memory]}
-        settings = SimulationSettings(eviction=AS_PUBLISHED, fair_share=FairShare.RATIO_TO_MEAN)
+        settings = settings_from({"fair_share": FairShare.RATIO_TO_MEAN.value}, WAYS[self.way].settings, self.way)
         return settings.model_copy(update=changes)
 
 
 def all_cases() -> tuple[Case, ...]:
     """Every run of the document, the long ones first."""
     return (
-        Case("anywhere", 1.0, IDEAL),
+        Case("anywhere", LOAD_OF_IDEAL, IDEAL),
         *(Case("anywhere", load, policy) for load in sorted(LOADS, reverse=True) for policy in POLICIES),
-        *(Case("tables", 1.0, policy) for policy in POLICIES[:3]),
+        Case("anywhere", 1.0, RANDOM),
+        *(Case("tables", 1.0, policy) for policy in POLICIES[:2]),
+        *ways_cases(),
         *(Case("memory", load, "mast", memory) for load in (1.0, 1.3) for memory in MEMORIES),
+    )
+
+
+def ways_cases() -> tuple[Case, ...]:
+    """Each way with both kinds of quotas, at the loads at which demand exceeds supply; without what is run already."""
+    return tuple(
+        Case("ways", load, WAYS[way].policy, way=way, quotas=quotas)
+        for load in (1.3, 1.0)
+        for quotas in (NOT_BACKED, BACKED)
+        for way in WAYS
+        if load == LOAD_OF_IDEAL or way not in DEAR
+        if quotas == BACKED or way not in (PUBLISHED, "joint windows", "federated")
     )
 
 
@@ -113,6 +148,8 @@ def given_for(rows: Sequence[TraceRow], case: Case) -> SimulationInput:
     """What the run is given. `rows` are those of `with_priorities`, all of them: fleet and quotas do not depend on the window."""
     fleet = fleet_for(rows, case.load)
     tenants = tenants_of_trace(rows, gpus_of_fleet(fleet))
+    if case.quotas == BACKED:
+        tenants = backed_by(gpus_of_fleet(fleet), tenants)
     chosen: Sequence[TraceRow] = rows
     tables: Sequence[Table] = ()
     if case.experiment == "memory":

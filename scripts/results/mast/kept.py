@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 from domain.events import JsonValue
+from scripts.results.mast.cases import PUBLISHED, WAYS
+from scripts.results.mast.quotas import BACKED
 
 DAY_S = 86_400.0
 ORDER = ("mast", "ideal", "federated", "random_region", "own_region")
 """Of policies in tables and pictures."""
+_WAY_OF_POLICY = MappingProxyType({WAYS[way].policy: way for way in (PUBLISHED, "joint windows", "federated")})
+"""What the comparison of policies runs is one of the ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,14 @@ class KeptRun:
     @property
     def memory(self) -> str:
         return str(self.kept["memory"])
+
+    @property
+    def way(self) -> str:
+        return str(self.kept["way"])
+
+    @property
+    def quotas(self) -> str:
+        return str(self.kept["quotas"])
 
     @property
     def step_days(self) -> float:
@@ -84,6 +97,24 @@ def runs_of(figures: Mapping[str, JsonValue]) -> list[KeptRun]:
     """All runs, by experiment, load and policy."""
     runs = [KeptRun(kept) for kept in cast(list[Mapping[str, JsonValue]], figures["runs"])]
     return sorted(runs, key=lambda run: (run.experiment, run.load, ORDER.index(run.policy)))
+
+
+def in_ways(runs: Sequence[KeptRun]) -> list[KeptRun]:
+    """By load, quotas and way: those of the experiment, and those of the comparison of policies that belong beside them."""
+    loads = {run.load for run in runs if run.experiment == "ways"}
+    order = list(WAYS)
+    found = [
+        (run.load, run.quotas == BACKED, order.index(way), run)
+        for run in runs
+        if run.experiment in {"ways", "anywhere"} and run.load in loads
+        if (way := way_of(run)) is not None
+    ]
+    return [run for *_, run in sorted(found, key=lambda each: each[:3])]
+
+
+def way_of(run: KeptRun) -> str | None:
+    """As the table of ways calls it; None where it is none of them."""
+    return run.way if run.experiment == "ways" else _WAY_OF_POLICY.get(run.policy)
 
 
 def find(runs: Sequence[KeptRun], experiment: str, load: float, policy: str | None = None) -> list[KeptRun]:

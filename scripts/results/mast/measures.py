@@ -15,7 +15,7 @@ from simulator.results.capacity import demand_curve, held_curve, reserved_levels
 from simulator.results.distribution import distribution_of, rate_or_null
 from simulator.results.figures import figures_of
 from simulator.results.holdings import held_until_s
-from simulator.results.run_record import Flags, Integers, Reals, RunRecord
+from simulator.results.run_record import AttemptEnd, Flags, Integers, Reals, RunRecord
 from simulator.results.service_levels import DEFAULT_LIMITS_S
 from simulator.results.step_curve import StepCurve, curve_of_intervals, on_common_times
 from simulator.results.waits import Waits, waits_of
@@ -40,12 +40,16 @@ def measures_of(case: Case, record: RunRecord, history: QuotaHistory | None) -> 
         "load": case.load,
         "policy": case.policy,
         "memory": case.memory,
+        "way": case.way,
+        "quotas": case.quotas,
         "gpus": figures.gpus,
         "workloads": figures.workloads,
         "completed": figures.completed,
         "unfinished": figures.unfinished,
         "refused": figures.refused,
         "preemptions": figures.preemptions,
+        "moves": int((record.attempts.end == AttemptEnd.MIGRATED).sum()),
+        "reservations": 0 if history is None else history.reservations,
         "preempted_gpu_h": round(figures.preempted_gpu_s / 3600, 1),
         "lost_work_gpu_h": round(figures.lost_work_gpu_s / 3600, 1),
         "queueing_s": [
@@ -107,6 +111,8 @@ def _service(record: RunRecord, waits: Waits, history: QuotaHistory) -> JsonValu
             for level in range(LOWEST_PRIORITY + 1)
         },
         "all": _rate(violated & judged, judged),
+        "whole_waits": _rate(whole, waits.ran | whole),
+        "whole_waits_of_0_to_2": _rate(whole & (priority <= 2), (waits.ran | whole) & (priority <= 2)),
         "worst_8_hours": _worst(waits, violated, judged),
         "worst_8_hours_of_0_to_2": _worst(waits, violated, judged & (priority <= 2)),
         "windows_above_0_013": _above(waits, violated, judged),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -20,22 +21,26 @@ from scripts.results.mast.cases import (
 from scripts.results.mast.document import document_of
 from scripts.results.mast.kept import runs_of
 from scripts.results.mast.pictures import draw_all
-from scripts.results.mast.runs import Measured, rows_of_trace, run_all
+from scripts.results.mast.quotas import backed_by, gpus_of_quota, larger_than_quota
+from scripts.results.mast.runs import rows_of_trace, run_from_file
+from scripts.results.side_by_side import run_side_by_side
+from scripts.results.written_down import WrittenDown
 from simulator.inputs.fleets import gpus_of_regions
 
 Figures = dict[str, JsonValue]
 
 
-def write_results(trace: Path, folder: Path, cases: Sequence[Case], processes: int) -> list[Measured]:
-    """Runs the cases and writes all files; returns what was measured. Nothing is written when a run fails."""
+def write_results(trace: Path, folder: Path, cases: Sequence[Case], processes: int, *, resume: bool = False) -> None:
+    """Runs the cases and writes all files. When a run fails, those that had ended are written down for `resume`."""
+    written = WrittenDown[Case](folder / "mast" / "runs.jsonl", partial(run_from_file, trace))
+    if not resume:
+        written.forget()
     setup = setup_of(trace)
-    measured = run_all(trace, cases, processes)
-    runs: list[JsonValue] = [measures for _, measures, _ in measured]
+    runs: list[JsonValue] = [*run_side_by_side(written.run, cases, processes)]
     figures: Figures = {"setup": setup, "runs": runs}
-    (folder / "mast").mkdir(parents=True, exist_ok=True)
     (folder / "mast" / "figures.json").write_text(_as_text(setup, runs))
+    written.forget()
     write_pages(figures, folder)
-    return measured
 
 
 def setup_of(trace: Path) -> JsonValue:
@@ -54,8 +59,9 @@ def setup_of(trace: Path) -> JsonValue:
             "regions": {str(name): size for name, size in sizes},
             "gpus": gpus,
             "load": round(gpu_s / max(span_s, 1.0) / gpus, 3),
-            "quota_gpus": sum(amount for tenant in given.tenants for _, amount in tenant.quota.gpus),
+            "quota_gpus": sum(map(gpus_of_quota, given.tenants)),
             "tenants": len(given.tenants),
+            "larger_than_backed_quota": larger_than_quota(rows, backed_by(gpus, given.tenants)),
             "too_large_at_home": too_large_at_home(rows, fleet),
         }
     with_data = given_for(rows, Case("tables", 1.0, "mast"))

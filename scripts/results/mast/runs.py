@@ -1,13 +1,13 @@
-"""Runs the cases, side by side in processes, and keeps what is measured."""
+"""Runs a case and keeps what is measured."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from domain.events import JsonValue
@@ -21,17 +21,26 @@ from simulator.policies.registry import policy_called
 from simulator.results.conservation import check_conservation
 
 RUN_SEED = 1
-Measured = tuple[Case, dict[str, JsonValue], float]
-"""A case, what was measured, and wall seconds of the run alone."""
 
 
+@lru_cache(maxsize=1)
 def rows_of_trace(trace: Path) -> tuple[TraceRow, ...]:
-    """The trace, with drawn priorities."""
+    """The trace, with drawn priorities; read once in a process."""
     return with_priorities(read_trace_file(trace, TraceOptions(gpus_only=True)).rows)
 
 
-def run_case(rows: Sequence[TraceRow], case: Case) -> Measured:
-    """One run. Raises ConservationBroken when its tables contradict themselves."""
+def run_from_file(trace: Path, case: Case) -> dict[str, JsonValue]:
+    """One run; says on standard error how long it took."""
+    measures, wall_s = run_case(rows_of_trace(trace), case)
+    label = (
+        f"{case.experiment} load {case.load:g} {case.policy}, refusals {case.memory}, {case.way}, quotas {case.quotas}"
+    )
+    print(f"{label}: {wall_s:.1f} s", file=sys.stderr, flush=True)
+    return measures
+
+
+def run_case(rows: Sequence[TraceRow], case: Case) -> tuple[dict[str, JsonValue], float]:
+    """What was measured, and wall seconds of the run alone. Raises ConservationBroken when its tables contradict themselves."""
     given = given_for(rows, case)
     policy = policy_called(case.policy)
     if case.experiment == "memory":
@@ -44,30 +53,4 @@ def run_case(rows: Sequence[TraceRow], case: Case) -> Measured:
     check_conservation(record)
     measures = measures_of(case, record, history)
     gc.collect()
-    return case, measures, wall_s
-
-
-def run_all(trace: Path, cases: Sequence[Case], processes: int) -> list[Measured]:
-    """All of them, in the order of the cases; says on standard error which are done."""
-    done: dict[Case, Measured] = {}
-    for measured in _as_they_end(trace, cases, processes):
-        case, _, wall_s = measured
-        done[case] = measured
-        label = f"{case.experiment} load {case.load:g} {case.policy} {case.memory}"
-        print(f"{len(done)} of {len(cases)}: {label}, {wall_s:.1f} s", file=sys.stderr, flush=True)
-    return [done[case] for case in cases]
-
-
-def _as_they_end(trace: Path, cases: Sequence[Case], processes: int) -> Iterator[Measured]:
-    if processes <= 1:
-        rows = rows_of_trace(trace)
-        yield from (run_case(rows, case) for case in cases)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        waiting = [pool.submit(_run_from_file, trace, case) for case in cases]
-        for ended in as_completed(waiting):
-            yield ended.result()
-
-
-def _run_from_file(trace: Path, case: Case) -> Measured:
-    return run_case(rows_of_trace(trace), case)
+    return measures, wall_s

@@ -19,8 +19,11 @@ class QuotaHistory:
 
     def __init__(self) -> None:
         self._changes: dict[str, list[tuple[float, bool]]] = {}
+        self.reservations = 0
+        """How often machines were kept for a gang."""
 
     def __call__(self, event: Event) -> None:
+        self.reservations += event.event is EventKind.RESERVED
         if event.event in _TELLING and event.workload is not None:
             changes = self._changes.setdefault(str(event.workload), [])
             within = bool(event.details["within_quota"])

@@ -8,7 +8,7 @@ from typing import cast
 from domain.events import JsonValue
 from domain.tenant import LOWEST_PRIORITY
 from scripts.results.markdown import percent, seconds, table
-from scripts.results.mast.kept import KeptRun
+from scripts.results.mast.kept import KeptRun, in_ways, way_of
 
 PRIORITIES = range(LOWEST_PRIORITY + 1)
 
@@ -176,4 +176,36 @@ def large(runs: Sequence[KeptRun]) -> str:
     for run in runs:
         count, *rest = run.numbers("large_start_latency_s")
         rows.append([f"{run.load:g}", run.policy, f"{count:,.0f}", *(seconds(value) for value in rest)])
+    return table(head, rows)
+
+
+def ways(runs: Sequence[KeptRun]) -> str:
+    """What is added to MAST, at each load and with each kind of quotas."""
+    head = (
+        "load", "quotas", "way", "violations", "worst 8 hours", "windows above 1.3 %", "allocated", "without starts", "whole waits, 0–2", "all",
+        "queueing, mean", "large, mean", "preemptions", "GPU-hours of preempted attempts", "lost work, GPU-h", "moves", "reservations",
+    )  # fmt: skip
+    rows = []
+    for run in in_ways(runs):
+        above, of = run.busy_windows()
+        _, large_s, _, _ = run.numbers("large_start_latency_s")
+        rows.append(
+            [
+                f"{run.load:g}",
+                run.quotas,
+                way_of(run) or run.policy,
+                percent(run.of_service("all"), 2),
+                percent(run.of_service("worst_8_hours")),
+                f"{above} of {of}",
+                *(percent(rate) for rate in run.allocation("while_overloaded")),
+                percent(run.of_service("whole_waits_of_0_to_2")),
+                percent(run.of_service("whole_waits")),
+                seconds(run.numbers("queueing_s")[0]),
+                seconds(large_s),
+                *(
+                    f"{run.number(name):,.0f}"
+                    for name in ("preemptions", "preempted_gpu_h", "lost_work_gpu_h", "moves", "reservations")
+                ),
+            ]
+        )
     return table(head, rows)

@@ -249,7 +249,7 @@ def _work(plans: Sequence[Run]) -> str:
     head = ("tables in regions, version, solver", "jobs", "pairs", "processor", "a pair", "wall", "peak memory")
     return f"""## Cost against work
 
-One core; compiling, generating and reading the warehouse left out, planning of copies included. The machine was busy with other work, so wall
-time says less than processor time, and that is up to twice what it is on a quiet machine ([benchmarks](../benchmarks.md)). Peak memory is that of the process with the warehouse.
+One core; compiling, generating and reading the warehouse left out, planning of copies included. Where wall
+time is longer than processor time, other work had the machine meanwhile. Peak memory is that of the process with the warehouse.
 
 {table(head, rows)}"""

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from services.command_line.connection import CHANGING_ATTEMPTS, connect
+from services.command_line.dry_run_view import print_changes
+from services.command_line.exit_code import ExitCode
+from services.command_line.extras import Extra, missing_module
 from services.command_line.files import read_input
-from services.command_line.options import AddressOption, FilesOption, JsonOption
-from services.command_line.output import show_json, show_line
+from services.command_line.options import AddressOption, DryRunOption, FilesOption, JsonOption
+from services.command_line.output import note, show_json, show_line
+from services.command_line.upload_progress import upload_display
 from services.command_line.wording import counted
 
 if TYPE_CHECKING:
+    from domain.fleet import Fleet
     from domain.tenant import Tenant
     from formats.fleet_file import FleetFile
+    from topmast import Client, DryRunChanges
+    from topmast.v1 import fleet_pb2
+
+_SHOWN_MISSING = 10
 
 
 @dataclass(slots=True)
@@ -27,6 +39,7 @@ class _Read:
 
 def apply(
     files: FilesOption,
+    dry_run: DryRunOption = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,8 +54,12 @@ def apply(
     done: dict[str, object] = {}
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
         tenants = [tenant_to_proto(tenant) for tenant in read.tenants[0][1]] if read.tenants else None
+        if dry_run:
+            _show_changes(_check(client, read, tenants), as_json)
+            return
         for _, described in read.fleets:
-            applied = client.apply_fleet(fleet_to_proto(described.fleet, described.tables), tenants)
+            with upload_display() as told:
+                applied = client.apply_fleet(fleet_to_proto(described.fleet, described.tables), tenants, told=told)
             done["fleet"] = applied
             if not as_json:
                 show_line(
@@ -53,13 +70,65 @@ def apply(
             done["tenants"] = len(tenants) if read.fleets else client.apply_tenants(tenants)
             if not as_json:
                 show_line(f"tenants applied: {done['tenants']}")
+        if read.fleets and not as_json:
+            _say_who_is_missing(client)
     if as_json:
         show_json(done)
 
 
+def _say_who_is_missing(client: Client) -> None:
+    """Regions and clusters that nobody serves yet: a local service starts their tiers by itself, others have to be started."""
+    from topmast import TopmastError
+
+    try:
+        there = {(tier.tier, tier.name) for tier in client.status().tiers if tier.alive}
+        capacities = client.fleet()
+    except TopmastError as error:
+        note(f"whether all of it is served could not be seen: {error}")
+        return
+    missing = [
+        f"topmast serve regional --region {region}"
+        for region in dict.fromkeys(one.region for one in capacities)
+        if ("regional", region) not in there
+    ]
+    missing += [
+        f"topmast serve cluster --region {region} --cluster {cluster}"
+        for region, cluster in dict.fromkeys((one.region, one.cluster) for one in capacities)
+        if ("cluster", cluster) not in there
+    ]
+    if missing:
+        shown = "\n".join(f"  {command}" for command in missing[:_SHOWN_MISSING])
+        more = f"\n  and {len(missing) - _SHOWN_MISSING} more" if len(missing) > _SHOWN_MISSING else ""
+        note(
+            "nobody serves these yet; a local service (topmast up) starts them by itself within seconds, elsewhere they are"
+            f" started by:\n{shown}{more}"
+        )
+
+
+def _check(client: Client, read: _Read, tenants: list[fleet_pb2.Tenant] | None) -> DryRunChanges:
+    """What applying would do."""
+    from services.wire.fleets import fleet_to_proto
+
+    if not read.fleets:
+        return client.check_tenants(tenants or ())
+    described = read.fleets[0][1]
+    with upload_display() as told:
+        return client.check_fleet(fleet_to_proto(described.fleet, described.tables), tenants, told=told)
+
+
+def _show_changes(changes: DryRunChanges, as_json: bool) -> None:
+    """Prints them; ends as applying would end."""
+    if as_json:
+        show_json(changes)
+    else:
+        print_changes(changes)
+    if changes.refused:
+        note(f"topmast: it would be refused: {changes.refused}")
+        raise typer.Exit(ExitCode.REFUSED)
+
+
 def _read(files: list[Path]) -> _Read:
     """Everything, checked: each file by itself, and tenants against the fleet that comes with them."""
-    from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
     from formats.fleet_file import fleet_file_from_document
     from formats.problems import FieldProblem, FormatError
     from formats.tenants_file import NUMBERED_FIELDS, check_tenants, tenants_from_document
@@ -90,5 +159,17 @@ def _read(files: list[Path]) -> _Read:
         problems = check_tenants(tenants, described.fleet.gpu_models())
         if problems:
             raise FormatError(source, problems)
-        fleet_with_virtual_clusters(described.fleet, declarations_of(tenants), f"{fleet_source} and {source}")
+        _check_virtual_clusters(described.fleet, tenants, f"{fleet_source} and {source}")
     return read
+
+
+def _check_virtual_clusters(fleet: Fleet, tenants: Sequence[Tenant], source: str) -> None:
+    """Raises FormatError, with the names of the files, where tenants own cells that the fleet has not.
+
+    Where the libraries for that are not installed it is left to the service, which asks the same.
+    """
+    if missing_module(Extra.SIMULATOR) is not None:
+        return
+    from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
+
+    fleet_with_virtual_clusters(fleet, declarations_of(tenants), source)

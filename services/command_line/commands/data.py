@@ -12,6 +12,7 @@ import typer
 from services.command_line.commands import data_catalog, data_explain
 from services.command_line.exit_code import ExitCode
 from services.command_line.failures import reported
+from services.command_line.files import replayable
 from services.command_line.options import AddressOption, JsonOption, in_a_folder
 from services.command_line.output import note, show, show_json, show_line
 from services.command_line.plan_options import (
@@ -121,7 +122,14 @@ SaveOption = Annotated[
 ]
 ResumeOption = Annotated[
     Path | None,
-    typer.Option("--resume", metavar="FILE", exists=True, dir_okay=False, help="Go on with a search that was kept."),
+    typer.Option(
+        "--resume",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="Go on with a search that was kept.",
+    ),
 ]
 
 
@@ -283,7 +291,7 @@ def _kept(path: Path | None) -> SavedSearch | None:
 def _keep(path: Path, saved: SavedSearch) -> None:
     from numpy import savez
 
-    from services.command_line.atomic_file import atomic_file
+    from formats.atomic_file import atomic_file
 
     with atomic_file(path) as part, part.open("wb") as file:
         savez(file, **dict(saved))  # type: ignore[arg-type]  # NumPy's types take these arrays for an option
@@ -325,7 +333,7 @@ def _write_moves(path: Path, warehouse: Warehouse, found: PlacementPlan) -> None
     import csv
 
     from data_placement.plan_document import proposed_moves
-    from services.command_line.atomic_file import atomic_file
+    from formats.atomic_file import atomic_file
 
     moves = found.solution.moves
     heads = ("table", "source", "target", "kind", "bytes", "priority", "newest_share")

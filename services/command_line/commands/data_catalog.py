@@ -10,7 +10,7 @@ import typer
 from services.command_line.connection import CHANGING_ATTEMPTS, connect
 from services.command_line.exit_code import ExitCode
 from services.command_line.failures import reported
-from services.command_line.options import AddressOption, JsonOption, in_a_folder
+from services.command_line.options import AddressOption, JsonOption, WideOption, in_a_folder
 from services.command_line.output import TextTable, note, show, show_json, show_line
 from services.command_line.plan_view import plan_tables
 from services.command_line.wording import counted, moment
@@ -80,6 +80,7 @@ def list_tables(
     region: RegionOption = "",
     namespace: NamespaceOption = "",
     limit: LimitOption = 100,
+    wide: WideOption = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,7 +93,7 @@ def list_tables(
     elif not found:
         note("there is no such table in the catalog")
     else:
-        show(tables_table(found))
+        show(tables_table(found), wide=wide)
 
 
 @reported()
@@ -174,4 +175,4 @@ def tables_table(found: Iterable[WarehouseTable]) -> TextTable:
         for table in found
     ]
     heads = ("table", "tenant", "bytes", "home", "copies", "partitions", "newest")
-    return TextTable("Tables", heads, rows, frozenset({2, 5}))
+    return TextTable("Tables", heads, rows, frozenset({2, 5}), prose=frozenset({4}), least=(6, 5, 1, 2))

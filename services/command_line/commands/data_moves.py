@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.connection import connect
-from services.command_line.options import AddressOption, JsonOption
+from services.command_line.options import AddressOption, JsonOption, WideOption
 from services.command_line.output import TextTable, note, show, show_json
 from services.command_line.wording import moment
 
@@ -27,6 +27,7 @@ def moves(
     state: StateFilter = "",
     table: TableFilter = "",
     limit: LimitOption = 100,
+    wide: WideOption = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -40,7 +41,7 @@ def moves(
     elif not found:
         note("there are no such moves" if state or table else "no table has been moved")
     else:
-        show(_table(found))
+        show(_table(found), wide=wide)
 
 
 def _check_state(state: str) -> None:
@@ -67,7 +68,7 @@ def _table(found: tuple[TableMove, ...]) -> TextTable:
         for one in found
     ]
     head = ("move", "table", "regions", "kind", "state", "bytes", "copied", "by", "why")
-    return TextTable("Moves of tables", head, rows, frozenset({0, 5, 6}))
+    return TextTable("Moves of tables", head, rows, frozenset({0, 5, 6}), prose=frozenset({8}), least=(7, 5, 3, 2))
 
 
 def _progress(one: TableMove) -> str:

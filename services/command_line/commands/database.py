@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from services.command_line.commands.prune import prune
+from services.command_line.extras import Extra
 from services.command_line.failures import reported
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import show_json, show_line
@@ -20,7 +21,7 @@ RevisionArgument = Annotated[str, typer.Argument(metavar="REVISION", help="Down 
 
 
 @app.command("upgrade")
-@reported()
+@reported(needs=Extra.SERVER)
 def upgrade(database_url: DatabaseOption = None, home: HomeOption = None, revision: RevisionOption = "head") -> None:
     """Bring the tables to the version of this program. Does nothing when they are."""
     from services.database.migrations_runner import current
@@ -34,7 +35,7 @@ def upgrade(database_url: DatabaseOption = None, home: HomeOption = None, revisi
 
 
 @app.command("downgrade")
-@reported()
+@reported(needs=Extra.SERVER)
 def downgrade(revision: RevisionArgument, database_url: DatabaseOption = None, home: HomeOption = None) -> None:
     """Take the tables back to an older version, with whatever only newer ones can hold."""
     from services.database.migrations_runner import current
@@ -47,7 +48,7 @@ def downgrade(revision: RevisionArgument, database_url: DatabaseOption = None, h
 
 
 @app.command("current")
-@reported()
+@reported(needs=Extra.SERVER)
 def current(database_url: DatabaseOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show the version of the tables, and the one that this program needs."""
     from services.database.migrations_runner import current as current_revision

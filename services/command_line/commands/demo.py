@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from services.command_line.files import replayable
 from services.command_line.options import JsonOption
 
 TraceOption = Annotated[
@@ -15,6 +16,7 @@ TraceOption = Annotated[
         "--trace",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="A trace (CSV, packed or not). Otherwise workloads are made after published percentiles.",
         show_default=False,
     ),

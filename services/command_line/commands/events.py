@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,14 @@ import typer
 
 from domain.events import EventKind
 from services.command_line.connection import connect
-from services.command_line.options import AddressOption, JsonOption, TenantFilter
+from services.command_line.extras import Extra, require
+from services.command_line.options import AddressOption, JsonOption, LabelFilter, TenantFilter
 from services.command_line.output import note, show_json, show_line
 from services.command_line.wording import counted, moment
 
 if TYPE_CHECKING:
     from topmast import Event
+    from topmast.events import JsonValue
 
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on when the end of the log is reached.")]
 OutputOption = Annotated[
@@ -48,6 +51,9 @@ ArchiveOption = Annotated[
     ),
 ]
 
+_MOMENTS = frozenset({"expected_start_s", "expires_s", "since_s"})
+"""Details that are times of the clock; all others in seconds say how long something takes."""
+
 _NAMED_FIELDS = ("workload", "attempt", "tenant", "priority", "level", "region", "cluster")
 
 
@@ -57,27 +63,41 @@ def events(
     workload: WorkloadOption = "",
     tenant: TenantFilter = "",
     event: KindOption = None,
+    label: LabelFilter = None,
     after: AfterOption = 0,
     archive: ArchiveOption = None,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the event log. As JSON (and in a file) it is what 'topmast validate' reads; see docs/events.md."""
+    if archive is not None:
+        require(Extra.SERVER)
+    if label and archive is not None:
+        raise typer.BadParameter("an archive does not know labels; give one of --label and --archive")
     wanted = frozenset(kind.value for kind in event or ())
     with connect(address) as client:
         read: Iterable[Event] = client.events(
-            after_sequence=after, follow=follow, workload=workload, tenant=tenant, events=sorted(wanted)
+            after_sequence=after,
+            follow=follow,
+            workload=workload,
+            tenant=tenant,
+            events=sorted(wanted),
+            labels=label or (),
         )
         if archive is not None:
             read = _merged(_archived(archive, after, workload, tenant, wanted), read)
         if output is not None:
-            note(f"{counted(_write(output, read), 'event')} written to {output}")
+            note(f"{counted(_write(output, read, follow=follow), 'event')} written to {output}")
             return
+        shown = False
         for one in read:
+            shown = True
             if as_json:
                 show_json(one.as_json())
             else:
                 show_line(_words(one))
+    if not shown:
+        note("events: none")
 
 
 def _archived(archive: Path, after: int, workload: str, tenant: str, kinds: frozenset[str]) -> Iterator[Event]:
@@ -106,12 +126,14 @@ def _merged(archived: Iterable[Event], stored: Iterable[Event]) -> Iterator[Even
             yield one
 
 
-def _write(output: Path, read: Iterable[Event]) -> int:
+def _write(output: Path, read: Iterable[Event], *, follow: bool) -> int:
+    """How many; the file is there whole or not at all, unless it grows as the log does."""
+    from formats.atomic_file import atomic_file
     from formats.text_stream import write_text_stream
     from services.command_line.output import encode_json
 
     count = 0
-    with write_text_stream(output) as stream:
+    with nullcontext(output) if follow else atomic_file(output) as place, write_text_stream(place) as stream:
         for one in read:
             stream.write(encode_json(one.as_json()) + "\n")
             count += 1
@@ -126,8 +148,13 @@ def _words(one: Event) -> str:
     place = "/".join(name for name in (one.region, one.cluster) if name)
     standing = f"priority {one.priority}" if one.priority is not None else ""
     known = [moment(one.t), f"{one.event:<15}", subject, one.tenant or "", place, standing]
-    details = " ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in one.details.items()
-    )
+    # The reason says the same as the diagnosis, which is for programs.
+    told = {name: value for name, value in one.details.items() if name != "diagnosis" or "reason" not in one.details}
+    details = " ".join(f"{name}={_value_words(name, value)}" for name, value in told.items())
     return "  ".join(part for part in (*known, details) if part)
+
+
+def _value_words(name: str, value: JsonValue) -> str:
+    if name in _MOMENTS and isinstance(value, (int, float)):
+        return moment(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.problems import FieldProblem, FormatError
+from services.command_line.files import replayable
 
 if TYPE_CHECKING:
     from services.inference.demand import DemandSource
@@ -23,6 +24,7 @@ SeriesOption = Annotated[
         "--series",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="Play this CSV file (columns t_s, busy_pod_fraction), again and again.",
     ),
 ]

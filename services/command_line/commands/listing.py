@@ -8,7 +8,7 @@ import typer
 
 from domain.life_cycle import State
 from services.command_line.connection import connect
-from services.command_line.options import AddressOption, JsonOption, TenantFilter
+from services.command_line.options import AddressOption, JsonOption, LabelFilter, TenantFilter, WideOption
 from services.command_line.output import note, show, show_json
 from services.command_line.wording import parse_moment
 from services.command_line.workload_view import list_table
@@ -29,6 +29,12 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Of 
 PageTokenOption = Annotated[
     str, typer.Option("--page-token", help="Goes on where the last page ended.", show_default=False)
 ]
+ExpandOption = Annotated[
+    bool, typer.Option("--expand", help="Elements of arrays one by one; with --state or --region they always are.")
+]
+ArrayFilter = Annotated[
+    str, typer.Option("--array", metavar="ARRAY", help="Only the elements of this array.", show_default=False)
+]
 AllOption = Annotated[bool, typer.Option("--all", help="All pages.")]
 
 
@@ -37,15 +43,19 @@ def list_workloads(
     state: StateOption = None,
     region: RegionFilter = "",
     name: NameFilter = "",
+    label: LabelFilter = None,
+    array: ArrayFilter = "",
+    expand: ExpandOption = False,
     submitted_after: AfterOption = "",
     submitted_before: BeforeOption = "",
     limit: LimitOption = 50,
     page_token: PageTokenOption = "",
     every_page: AllOption = False,
+    wide: WideOption = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List workloads, newest first. A TIME is seconds since the epoch, or a date with or without time (UTC)."""
+    """List workloads, newest first. A TIME is seconds since the epoch, or a date with or without time, of here unless it names a zone."""
     from topmast import WorkloadState
     from topmast.requests import WorkloadFilter
 
@@ -54,6 +64,9 @@ def list_workloads(
         states=[WorkloadState(one.value) for one in state or ()],
         region=region,
         name_contains=name,
+        labels=label or (),
+        array=array,
+        expand_arrays=expand,
         submitted_after_s=_moment(submitted_after, "--submitted-after"),
         submitted_before_s=_moment(submitted_before, "--submitted-before"),
     )
@@ -65,10 +78,14 @@ def list_workloads(
             page = client.list_page(page_size=limit, page_token=page_token, **wanted)
             workloads, next_token = iter(page.workloads), page.next_page_token
         if as_json:
+            shown = False
             for workload in workloads:
+                shown = True
                 show_json(workload)
+            if not shown:
+                note("workloads: none")
         else:
-            show(list_table(workloads))
+            show(list_table(workloads), wide=wide)
     if next_token:
         note(f"there are more: --page-token {next_token}, or --all")
 

@@ -8,7 +8,7 @@ import typer
 
 from services.command_line.connection import connect
 from services.command_line.failures import not_there
-from services.command_line.options import AddressOption, JsonOption
+from services.command_line.options import AddressOption, JsonOption, WideOption
 from services.command_line.output import TextTable, note, show, show_json
 from services.command_line.wording import moment
 
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 ClusterFilter = Annotated[str, typer.Option("--cluster", help="Only this cluster.")]
 
 
-def loans(cluster: ClusterFilter = "", address: AddressOption = None, as_json: JsonOption = False) -> None:
+def loans(
+    cluster: ClusterFilter = "",
+    wide: WideOption = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show what inference clusters lend to training: machines on loan and on the way back, what inference needs and will need."""
     with connect(address) as client:
         found = client.loans(cluster=cluster)
@@ -30,7 +35,7 @@ def loans(cluster: ClusterFilter = "", address: AddressOption = None, as_json: J
     elif not found:
         note("no cluster of the fleet serves inference")
     else:
-        show(*_tables(found))
+        show(*_tables(found), wide=wide)
         for one in found:
             if one.problem:
                 note(f"{one.cluster} lends no more: {one.problem}")
@@ -68,6 +73,7 @@ def _tables(found: tuple[ClusterLoans, ...]) -> list[TextTable]:
                 for one in found
             ],
             right=frozenset(range(2, 9)),
+            least=(9, 1, 7, 2),
         )
     ]
     returning = [

@@ -36,8 +36,17 @@ def logs(
     as_json: JsonOption = False,
 ) -> None:
     """Print what the tasks of a workload printed; each line with its job and task when there are several."""
+    from topmast import NotPlacedYetError
+
     with connect(address, patience_s=60.0 if follow else _PATIENCE_S) as client:
         found = client.get(workload)
         with LogPrinter.for_workload(found, job, task, as_json) as printer:
-            for chunk in client.logs(workload, attempt=attempt, job=job, task=task, follow=follow, tail_lines=tail):
-                printer.print(chunk)
+            chunks = client.logs(
+                workload, attempt=attempt, job=job, task=task, follow=follow, tail_lines=tail, told=printer.remark
+            )
+            try:
+                for chunk in chunks:
+                    printer.print(chunk)
+            except NotPlacedYetError as nothing_yet:
+                # It is well: there is nothing to read yet, and --follow waits for it.
+                printer.remark(f"nothing is printed yet: {nothing_yet.sentence}; --follow waits for the first line")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.exit_code import ExitCode
+from services.command_line.extras import Extra
 from services.command_line.failures import reported
+from services.command_line.files import replayable
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption, in_a_folder
 from services.command_line.output import TextTable, note, show, show_json, show_line
 from services.command_line.reached_database import reached_database
@@ -30,8 +32,8 @@ CommandArgument = Annotated[
         metavar="-- COMMAND...", help="The program of a task, as `topmast run` gets it.", show_default=False
     ),
 ]
-PythonOption = Annotated[
-    str, typer.Option("--python", metavar="MODULE:FUNCTION", help="A Python function instead of a program.")
+FunctionOption = Annotated[
+    str, typer.Option("--function", metavar="MODULE:FUNCTION", help="A Python function instead of a program.")
 ]
 GpusOption = Annotated[int, typer.Option("--gpus", min=1, max=62, help="GPUs of a task.")]
 ModelOption = Annotated[
@@ -85,7 +87,10 @@ NamesArgument = Annotated[
     typer.Argument(metavar="[NAME]...", help="Models, or fingerprints of jobs; all when left out.", show_default=False),
 ]
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Profiles (CSV).", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE", exists=True, dir_okay=False, callback=replayable, help="Profiles (CSV).", show_default=False
+    ),
 ]
 OutArgument = Annotated[
     Path,
@@ -94,10 +99,10 @@ OutArgument = Annotated[
 
 
 @app.command("run", context_settings=_RUN_SETTINGS)
-@reported()
+@reported(needs=Extra.SERVER)
 def run(
     command: CommandArgument = None,
-    python: PythonOption = "",
+    function: FunctionOption = "",
     gpus: GpusOption = 1,
     model: ModelOption = "",
     env: EnvironmentOption = None,
@@ -117,14 +122,17 @@ def run(
     """Run a program on few and on many CPUs of this machine, and keep how fast it was: for all jobs that run it."""
     from services.profiling.measured_run import Effort
 
-    job = _job(command or (), python, gpus, env or ())
+    job = _job(command or (), function, gpus, env or ())
     data = _data_set(dataset_gib, gib_per_iteration, storage_gib_per_s)
     effort = Effort(iterations, least_s, timeout_s)
     name = _fingerprint(job, model)
     if out is not None:
+        from formats.atomic_file import atomic_file
         from formats.profiles_file import write_profiles
 
-        write_profiles(out, {model or name: _measured(job, cpus_per_gpu, memory_gib_per_gpu, data, effort)})
+        measured = {model or name: _measured(job, cpus_per_gpu, memory_gib_per_gpu, data, effort)}
+        with atomic_file(out) as part:
+            write_profiles(part, measured)
         show_line(f"wrote the profile of {model or name} to {out}")
         return
     from services.database.migrations_runner import require_tables
@@ -143,7 +151,7 @@ def run(
 
 
 @app.command("show")
-@reported()
+@reported(needs=Extra.SERVER)
 def show_profiles(
     names: NamesArgument = None,
     database_url: DatabaseOption = None,
@@ -172,7 +180,7 @@ def show_profiles(
 
 
 @app.command("import")
-@reported()
+@reported(needs=Extra.SERVER)
 def import_profiles(file: FileArgument, database_url: DatabaseOption = None, home: HomeOption = None) -> None:
     """Store the profiles of a file: in place of those of the same names, for what is dispatched from now on."""
     from formats.profiles_file import read_profiles
@@ -187,15 +195,17 @@ def import_profiles(file: FileArgument, database_url: DatabaseOption = None, hom
 
 
 @app.command("export")
-@reported()
+@reported(needs=Extra.SERVER)
 def export_profiles(
     file: OutArgument, names: NamesArgument = None, database_url: DatabaseOption = None, home: HomeOption = None
 ) -> None:
     """Write stored profiles to a file: for `topmast simulate --profiles`, or to be imported elsewhere."""
+    from formats.atomic_file import atomic_file
     from formats.profiles_file import write_profiles
 
     profiles = _stored(names or (), database_url, home)
-    write_profiles(file, profiles)
+    with atomic_file(file) as part:
+        write_profiles(part, profiles)
     show_line(f"wrote {len(profiles)} profiles to {file}")
 
 
@@ -220,13 +230,13 @@ def _stored(names: list[str] | tuple[()], database_url: str | None, home: Path |
     return {name: profile for name, profile in profiles.items() if not names or name in names}
 
 
-def _job(command: list[str] | tuple[()], python: str, gpus: int, env: list[str] | tuple[()]) -> JobSpecification:
+def _job(command: list[str] | tuple[()], function: str, gpus: int, env: list[str] | tuple[()]) -> JobSpecification:
     from domain.identifiers import JobName
     from domain.resources import TaskResources
     from domain.workload import Command, JobSpecification, PythonCallable
 
-    if bool(command) == bool(python):
-        raise typer.BadParameter("say what to run: -- COMMAND..., or --python; and only one of them")
+    if bool(command) == bool(function):
+        raise typer.BadParameter("say what to run: -- COMMAND..., or --function; and only one of them")
     pairs = [tuple(text.partition("=")) for text in env]
     for name, separator, _ in pairs:
         if not (name and separator):
@@ -235,7 +245,7 @@ def _job(command: list[str] | tuple[()], python: str, gpus: int, env: list[str] 
         JobName("main"),
         1,
         TaskResources(gpus=gpus),
-        PythonCallable(python) if python else Command(tuple(command)),
+        PythonCallable(function) if function else Command(tuple(command)),
         environment=tuple((name, value) for name, _, value in pairs),
     )
 

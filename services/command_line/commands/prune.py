@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.command_line.extras import Extra
 from services.command_line.failures import reported
+from services.command_line.files import replayable
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import note, show_json, show_line
 from services.command_line.wording import counted
@@ -40,6 +42,7 @@ ConfigurationOption = Annotated[
         "--config",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="The service's scheduler.yaml: what its scan passes look back at is kept.",
         show_default=False,
     ),
@@ -48,7 +51,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count what w
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 
-@reported()
+@reported(needs=Extra.SERVER)
 def prune(
     older_than: OlderThanOption = "30d",
     archive: ArchiveOption = None,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.connection import connect
-from services.command_line.options import AddressOption, JsonOption, TenantFilter
+from services.command_line.options import AddressOption, JsonOption, TenantFilter, WideOption
 from services.command_line.output import TextTable, note, show, show_json
+from services.command_line.waiting_view import waiting_words
 from services.command_line.wording import moment
-from services.command_line.workload_view import diagnosis_words
 
 if TYPE_CHECKING:
     from topmast import Reservation
@@ -20,7 +20,11 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How
 
 
 def queue(
-    tenant: TenantFilter = "", limit: LimitOption = 50, address: AddressOption = None, as_json: JsonOption = False
+    tenant: TenantFilter = "",
+    limit: LimitOption = 50,
+    wide: WideOption = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the head of the queue, best first, and why each waits; and for which gangs machines are kept, wherever they are in it."""
     with connect(address) as client:
@@ -41,16 +45,24 @@ def queue(
             "within" if entry.position.within_quota else "over",
             str(entry.gpus),
             moment(entry.submitted_s),
-            diagnosis_words(entry.position.diagnosis),
-            entry.position.reason,
+            waiting_words(entry.position, entry.position.reason),
         )
         for entry in queue.entries
     ]
     head = ("rank", "workload", "name", "tenant", "state", "priority", "level", "credit", "quota", "gpus", "submitted")
-    tables = [TextTable("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9}))]
+    tables = [
+        TextTable(
+            "Queue",
+            (*head, "reason"),
+            rows,
+            right=frozenset({0, 5, 6, 7, 9}),
+            prose=frozenset({11}),
+            least=(7, 6, 10, 4, 8, 9, 3, 5, 2),
+        )
+    ]
     if queue.reservations:
         tables.append(_reservations(queue.reservations))
-    show(*tables)
+    show(*tables, wide=wide)
     note(f"{len(rows)} of {queue.queued} queued, as of scan pass {queue.scan_pass} at {moment(queue.scan_pass_s)}")
 
 
@@ -71,4 +83,10 @@ def _reservations(kept: Sequence[Reservation]) -> TextTable:
         for one in kept
     ]
     head = ("workload", "name", "tenant", "priority", "gpus", "region", "clusters", "machines", "kept since")
-    return TextTable("Machines kept for gangs", (*head, "expected start"), rows, right=frozenset({3, 4, 7}))
+    return TextTable(
+        "Machines kept for gangs",
+        (*head, "expected start"),
+        rows,
+        right=frozenset({3, 4, 7}),
+        least=(8, 3, 7, 6, 2, 4, 1),
+    )

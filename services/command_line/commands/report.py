@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.command_line.files import replayable
 from services.command_line.options import JsonOption, existing
 from services.command_line.output import StageDisplay, TextTable, note, show, show_json
 from services.command_line.trace_options import seconds
@@ -22,13 +23,16 @@ EventsArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="EVENTS...",
-        callback=lambda files: [existing(file) for file in files],
+        callback=lambda files: [replayable(existing(file)) for file in files],
         help="Event logs (JSON lines, packed or not), one per run; the first is what the others are compared with.",
         show_default=False,
     ),
 ]
 FleetOption = Annotated[
-    Path, typer.Option("--fleet", exists=True, dir_okay=False, help="The runs' fleet.yaml.", show_default=False)
+    Path,
+    typer.Option(
+        "--fleet", exists=True, dir_okay=False, callback=replayable, help="The runs' fleet.yaml.", show_default=False
+    ),
 ]
 OutOption = Annotated[Path, typer.Option("--out", "-o", dir_okay=False, metavar="FILE", help="The page, HTML.")]
 LabelOption = Annotated[

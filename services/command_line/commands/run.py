@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.command_line.after_option import AfterOption
+from services.command_line.array_options import ArrayOption
 from services.command_line.commands.submit import print_submission
 from services.command_line.connection import CHANGING_ATTEMPTS, connect
+from services.command_line.dry_run_view import print_checked
+from services.command_line.environment_options import (
+    CondaOption,
+    EnvironmentFileOption,
+    ImageOption,
+    PythonOption,
+    RequirementsOption,
+    runtime_of_options,
+)
 from services.command_line.exit_code import ExitCode
+from services.command_line.interactive_run import InteractiveOption, holder, run_shell, shell_asked_for
 from services.command_line.log_printer import LogPrinter
-from services.command_line.options import AddressOption, IdempotencyKeyOption, JsonOption
+from services.command_line.notification_options import NotifyOnOption, NotifyOption
+from services.command_line.options import AddressOption, DryRunOption, IdempotencyKeyOption, JsonOption
 from services.command_line.output import note, show_json
+from services.command_line.remote_command import require_terminal
+from services.command_line.run_specification import (
+    amounts,
+    called,
+    environment,
+    in_cells,
+    pairs,
+    specified,
+    what_runs,
+    when,
+    where,
+)
+from services.command_line.working_directory_options import HERE, NoWorkdirOption, WorkdirOption, said_workdir
 from services.command_line.workload_view import change_line, is_emulated
 
 if TYPE_CHECKING:
-    from topmast import Affinity, Client, Emulated, WorkloadSpecification
+    from topmast import (
+        Client,
+        WorkloadSpecification,
+    )
 
 # Everything after the first word that is no option belongs to the program.
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
@@ -105,6 +134,28 @@ YieldsOption = Annotated[
     ),
 ]
 RetriesOption = Annotated[int, typer.Option("--max-retries", min=0, help="How often a failed attempt is tried again.")]
+RetryOnOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--retry-on",
+        metavar="EXIT-CODE",
+        min=1,
+        max=255,
+        help="Only after this exit code (137: killed); may be repeated. One retry, unless --max-retries says more.",
+        show_default=False,
+    ),
+]
+NoRetryOnOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--no-retry-on",
+        metavar="EXIT-CODE",
+        min=1,
+        max=255,
+        help="Never after this exit code; may be repeated.",
+        show_default=False,
+    ),
+]
 GraceOption = Annotated[
     float | None,
     typer.Option("--stop-grace-s", min=0, help="Time to save a checkpoint when stopped; 30 when left out."),
@@ -119,8 +170,29 @@ PriorityOption = Annotated[
         show_default=False,
     ),
 ]
-PythonOption = Annotated[
-    str, typer.Option("--python", metavar="MODULE:FUNCTION", help="A Python function instead of a program.")
+ClassOption = Annotated[
+    str,
+    typer.Option(
+        "--priority-class",
+        metavar="low|normal|high",
+        help="Among the tenant's own workloads at the same priority and level; nobody else's are affected.",
+        show_default=False,
+    ),
+]
+MaxTimeOption = Annotated[
+    str,
+    typer.Option(
+        "--max-time",
+        metavar="DURATION",
+        help="Each attempt may run for so long (2h, 1h30m, 1:30:00); then it is stopped, and the workload fails.",
+        show_default=False,
+    ),
+]
+HoldOption = Annotated[
+    bool, typer.Option("--hold", help="It waits, and is not ranked, until 'topmast release' releases it.")
+]
+FunctionOption = Annotated[
+    str, typer.Option("--function", metavar="MODULE:FUNCTION", help="A Python function instead of a program.")
 ]
 EmulateOption = Annotated[
     float | None,
@@ -142,6 +214,11 @@ def run(
     max_tasks: MaxTasksOption = 0,
     name: NameOption = "",
     env: EnvironmentOption = None,
+    env_file: EnvironmentFileOption = None,
+    python: PythonOption = "",
+    requirements: RequirementsOption = None,
+    conda: CondaOption = "",
+    image: ImageOption = "",
     region: RegionOption = None,
     table: TableOption = None,
     fresh_table: FreshTableOption = None,
@@ -154,96 +231,78 @@ def run(
     pinned_cell: PinnedCellOption = "",
     yields_to_downgrade: YieldsOption = False,
     max_retries: RetriesOption = 0,
+    retry_on: RetryOnOption = None,
+    no_retry_on: NoRetryOnOption = None,
     stop_grace_s: GraceOption = None,
     priority: PriorityOption = None,
-    python: PythonOption = "",
+    priority_class: ClassOption = "",
+    max_time: MaxTimeOption = "",
+    hold: HoldOption = False,
+    after: AfterOption = None,
+    array: ArrayOption = "",
+    notify: NotifyOption = "",
+    notify_on: NotifyOnOption = "",
+    function: FunctionOption = "",
     emulate_s: EmulateOption = None,
+    workdir: WorkdirOption = None,
+    no_workdir: NoWorkdirOption = False,
     follow: FollowOption = False,
+    interactive: InteractiveOption = False,
     idempotency_key: IdempotencyKeyOption = None,
+    dry_run: DryRunOption = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Submit a workload with one job: topmast run --tenant vision --gpus 8 -- python train.py --epochs 3."""
-    from topmast import ModelProfile, RetryPolicy, TableInput, single_job
-
-    specification = single_job(
-        tenant=tenant,
-        name=name,
-        command=command or (),
-        python=python,
-        emulated=_emulated(command, python, emulate_s),
-        tasks=tasks,
-        max_tasks=max_tasks,
-        gpus=gpus,
-        gpu_model=gpu_model,
-        cpus=cpus,
-        memory_gib=memory_gib,
-        environment=_pairs(env or (), "--env", from_environment=True),
-        consolidate=consolidate,
-        across_clusters=across_clusters,
-        profile=None if skew is None else ModelProfile(skew=skew),
-        **_in_cells(within, prefer_within, pinned_cell, yields_to_downgrade=yields_to_downgrade),
-        tables=[*(table or ()), *(TableInput(fresh, fresh=True) for fresh in fresh_table or ())],
-        regions=region or (),
-        labels=_pairs(label or (), "--label"),
-        retry=RetryPolicy(max_retries=max_retries) if max_retries else None,
-        stop_grace_s=stop_grace_s,
-        priority=priority,
+    shell = (
+        shell_asked_for(command, follow, as_json, max_retries or retry_on, idempotency_key, array)
+        if interactive
+        else None
     )
-    _submit(address, specification, idempotency_key, follow, as_json)
+    wanted = specified(
+        **called(tenant, name or ("shell" if shell else ""), pairs(label or (), "--label"), array, (notify, notify_on)),
+        **what_runs(holder() if shell else command or (), function, emulate_s),
+        **amounts(tasks, max_tasks, gpus, gpu_model, cpus, memory_gib),
+        **environment(env_file or (), env or (), runtime_of_options(python, requirements, conda, image)),
+        **where(consolidate, across_clusters, skew, region or (), table or (), fresh_table or ()),
+        **in_cells(within, prefer_within, pinned_cell, yields_to_downgrade=yields_to_downgrade),
+        **when((priority, priority_class), stop_grace_s, max_time, (max_retries, retry_on, no_retry_on), hold, after),
+    )
+    _submit(address, wanted, _folder(workdir, no_workdir, emulate_s), idempotency_key, as_json, dry_run, follow, shell)
 
 
-def _emulated(command: Sequence[str] | None, python: str, emulate_s: float | None) -> Emulated | None:
-    """What is emulated, if anything; refuses nothing to run, and more than one thing."""
-    from topmast import Emulated
-
-    if emulate_s == 0:
-        raise typer.BadParameter("is 0; work takes more than 0 seconds", param_hint="--emulate-s")
-    if sum(bool(what) for what in (command, python, emulate_s)) != 1:
-        raise typer.BadParameter("say what to run: -- COMMAND..., or --python, or --emulate-s; and only one of them")
-    return Emulated(duration_s=emulate_s) if emulate_s else None
-
-
-class _InCells(TypedDict):
-    """How close together the tasks are to be, and in which cells."""
-
-    affinity: Affinity | None
-    pinned_cell: str
-    yields_to_downgrade: bool
-
-
-def _in_cells(within: str, prefer_within: str, pinned_cell: str, *, yields_to_downgrade: bool) -> _InCells:
-    from topmast import Affinity
-
-    if within and prefer_within:
-        raise typer.BadParameter("give --within or --prefer-within, not both")
-    level = within or prefer_within
-    affinity = Affinity(within=level, hard=bool(within)) if level else None
-    return {"affinity": affinity, "pinned_cell": pinned_cell, "yields_to_downgrade": yields_to_downgrade}
+def _folder(workdir: Path | None, no_workdir: bool, emulate_s: float | None) -> Path | None:
+    """The folder to be packed; None: the tasks start in an empty one, or there are no processes."""
+    said = said_workdir(workdir, no_workdir=no_workdir)
+    if said is not None and emulate_s is not None:
+        raise typer.BadParameter("what is emulated has no use for files", param_hint="--workdir")
+    return None if no_workdir or emulate_s is not None else said or HERE
 
 
 def _submit(
-    address: str | None, specification: WorkloadSpecification, idempotency_key: str | None, follow: bool, as_json: bool
+    address: str | None,
+    specification: WorkloadSpecification,
+    folder: Path | None,
+    idempotency_key: str | None,
+    as_json: bool,
+    dry_run: bool,
+    follow: bool,
+    shell: Sequence[str] | None,
 ) -> None:
+    """`shell`: what is run in the first task, in the terminal here."""
+    if shell is not None and not dry_run:
+        require_terminal("--interactive")
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
-        submission = client.submit(specification, idempotency_key=idempotency_key)
+        if dry_run:
+            print_checked(client.check(specification, idempotency_key=idempotency_key), specification.name, as_json)
+            return
+        submission = client.submit(specification, idempotency_key=idempotency_key, working_directory=folder)
+        if shell is not None:
+            note(f"{submission.workload} is submitted")
+            raise typer.Exit(run_shell(client, submission.workload, shell))
         print_submission(submission, as_json)
         if follow:
             _follow(client, submission.workload, as_json)
-
-
-def _pairs(said: Sequence[str], option: str, *, from_environment: bool = False) -> dict[str, str]:
-    """NAME=VALUE, or NAME alone where that may mean the variable of this process."""
-    pairs: dict[str, str] = {}
-    for text in said:
-        name, separator, value = text.partition("=")
-        if not separator and from_environment and name in os.environ:
-            value = os.environ[name]
-        elif not (separator and name):
-            hint = "; it is not set here" if from_environment and name else ""
-            raise typer.BadParameter(f"'{text}' does not read NAME=VALUE{hint}", param_hint=option)
-        pairs[name] = value
-    return pairs
 
 
 def _follow(client: Client, workload: str, as_json: bool) -> None:
@@ -251,9 +310,9 @@ def _follow(client: Client, workload: str, as_json: bool) -> None:
 
     submitted = client.get(workload)
     try:
-        if not is_emulated(submitted):
+        if not is_emulated(submitted) and submitted.elements is None:
             with LogPrinter.for_workload(submitted, "", None, as_json) as printer:
-                for chunk in client.logs(workload, follow=True):
+                for chunk in client.logs(workload, follow=True, told=printer.remark):
                     printer.print(chunk)
         ended = client.wait(workload)
     except NotFoundError:

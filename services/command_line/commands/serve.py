@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from services.command_line.extras import Extra
 from services.command_line.failures import reported
 from services.command_line.options import ConfigurationOption, DatabaseOption, HomeOption
 
@@ -27,7 +28,7 @@ ExecutorOption = Annotated[ExecutorName, typer.Option("--executor", help="What r
 
 
 @app.command("global")
-@reported(in_full=True)
+@reported(needs=Extra.SERVER, in_full=True)
 def serve_global(
     listen: ListenOption = "127.0.0.1:7460",
     database_url: DatabaseOption = None,
@@ -39,7 +40,7 @@ def serve_global(
 
 
 @app.command("regional")
-@reported(in_full=True)
+@reported(needs=Extra.SERVER, in_full=True)
 def serve_regional(
     region: RegionOption,
     listen: ListenOption = "127.0.0.1:0",
@@ -52,7 +53,7 @@ def serve_regional(
 
 
 @app.command("cluster")
-@reported(in_full=True)
+@reported(needs=Extra.SERVER, in_full=True)
 def serve_cluster(
     region: RegionOption,
     cluster: ClusterOption,
@@ -83,7 +84,8 @@ def _serve(
     from services.runtime.executor_kind import ExecutorKind
     from services.runtime.home import default_home
     from services.runtime.serve import serve
-    from services.runtime.tier_process import TierKind, TierRequest
+    from services.runtime.tier_place import TierKind
+    from services.runtime.tier_process import TierRequest
 
     folder = (home or default_home()).expanduser().resolve()
     serve(

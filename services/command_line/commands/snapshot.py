@@ -39,8 +39,8 @@ def save(file: FileArgument, address: AddressOption = None, as_json: JsonOption 
     """
     import gzip
 
+    from formats.atomic_file import atomic_file
     from formats.snapshot_file import parse_snapshot
-    from services.command_line.atomic_file import atomic_file
 
     with StageDisplay("snapshot") as say, connect(address, patience_s=_PATIENCE_S) as client:
         say("the service reads its database")

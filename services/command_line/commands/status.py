@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.command_line.connection import connect
-from services.command_line.options import AddressOption, JsonOption
+from services.command_line.options import AddressOption, JsonOption, WideOption
 from services.command_line.output import TextTable, show, show_json
 from services.command_line.wording import moment
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from topmast import Status
 
 
-def status(address: AddressOption = None, as_json: JsonOption = False) -> None:
+def status(wide: WideOption = False, address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Show how Topmast is: its tiers, its regions, how many workloads are in which state."""
     with connect(address) as client:
         present = client.status()
     if as_json:
         show_json(present)
     else:
-        show(*_tables(present))
+        show(*_tables(present), wide=wide)
 
 
 def _tables(present: Status) -> tuple[TextTable, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from services.command_line.extras import Extra
 from services.command_line.failures import reported
 from services.command_line.files import STANDARD_INPUT
 from services.command_line.options import JsonOption
@@ -61,7 +62,7 @@ app = typer.Typer(name="trace", help="Job traces: look, cut, scale, make.", no_a
 
 
 @app.command("formats")
-@reported()
+@reported(needs=Extra.SIMULATOR)
 def formats(as_json: JsonOption = False) -> None:
     """List the formats that can be read."""
     from simulator.inputs.importers.registry import importers
@@ -73,7 +74,7 @@ def formats(as_json: JsonOption = False) -> None:
 
 
 @app.command("inspect")
-@reported()
+@reported(needs=Extra.SIMULATOR)
 def inspect(
     file: TraceArgument,
     format_name: FormatOption = None,
@@ -105,7 +106,7 @@ def inspect(
 
 
 @app.command("slice")
-@reported()
+@reported(needs=Extra.SIMULATOR)
 def slice_trace(
     file: TraceArgument,
     output: OutputOption,
@@ -144,7 +145,7 @@ def slice_trace(
 
 
 @app.command("scale")
-@reported()
+@reported(needs=Extra.SIMULATOR)
 def scale(
     file: TraceArgument,
     output: OutputOption,
@@ -193,7 +194,7 @@ def scale(
 
 
 @app.command("generate")
-@reported()
+@reported(needs=Extra.SIMULATOR)
 def generate(
     output: OutputOption,
     workloads: WorkloadsOption,
@@ -288,9 +289,9 @@ def _write(output: Path, rows: Sequence[TraceRow], what: str) -> None:
     """Writes whole or not at all, and says what."""
     import sys
 
+    from formats.atomic_file import atomic_file
     from formats.problems import FieldProblem, FormatError
     from formats.trace import write_trace, write_trace_rows
-    from services.command_line.atomic_file import atomic_file
 
     if not rows:
         raise FormatError(

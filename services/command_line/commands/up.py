@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from services.command_line.files import replayable
 from services.command_line.options import ConfigurationOption, DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import StageDisplay, note, show_json, show_line
 
 FleetOption = Annotated[
     Path | None,
-    typer.Option("--fleet", exists=True, dir_okay=False, help="The fleet to apply (fleet.yaml).", show_default=False),
+    typer.Option(
+        "--fleet",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="The fleet to apply (fleet.yaml).",
+        show_default=False,
+    ),
 ]
 TenantsOption = Annotated[
     Path | None,
     typer.Option(
-        "--tenants", exists=True, dir_okay=False, help="The tenants to apply (tenants.yaml).", show_default=False
+        "--tenants",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="The tenants to apply (tenants.yaml).",
+        show_default=False,
     ),
 ]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Of the global scheduler; 0: any.")]
@@ -39,9 +52,28 @@ ClockSpeedOption = Annotated[
 EmulateOption = Annotated[
     bool, typer.Option("--emulate", help="Run emulated workloads only: clusters without processes.")
 ]
+TiersName = Literal["shared", "separate"]
+TiersOption = Annotated[
+    TiersName | None,
+    typer.Option(
+        "--tiers",
+        help="All tiers in one process, or each in its own; with --ray-address as actors there.",
+        show_default="shared; separate with --ray-address",
+    ),
+]
+
+
+_FIELDS = {
+    "fleet": "fleet_file",
+    "tenants": "tenants_file",
+    "configuration": "configuration_file",
+    "emulate": "executor",
+}
+"""Of HostOptions, where they are called otherwise than the parameters here."""
 
 
 def up(
+    context: typer.Context,
     home: HomeOption = None,
     fleet: FleetOption = None,
     tenants: TenantsOption = None,
@@ -51,6 +83,7 @@ def up(
     ray_address: RayOption = None,
     clock_speed: ClockSpeedOption = None,
     emulate: EmulateOption = False,
+    tiers: TiersOption = None,
     configuration: ConfigurationOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,31 +91,40 @@ def up(
     from services.runtime.executor_kind import ExecutorKind
     from services.runtime.home import default_home
     from services.runtime.host_options import HostOptions
+    from services.runtime.local import StartInterrupted
     from services.runtime.local import up as bring_up
+    from services.runtime.tier_place import TierProcesses
 
-    options = HostOptions(
-        home=(home or default_home()).expanduser().resolve(),
-        port=port,
-        listen_host=listen_host,
-        database_url=database_url,
-        ray_address=ray_address,
-        fleet_file=fleet,
-        tenants_file=tenants,
-        configuration_file=configuration,
-        clock_speed=clock_speed,
-        executor=ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
-    )
-    with StageDisplay("starting Topmast") as say:
-        service = bring_up(options, progress=say)
+    given = {
+        "port": port,
+        "listen_host": listen_host,
+        "database_url": database_url,
+        "ray_address": ray_address,
+        "fleet": fleet,
+        "tenants": tenants,
+        "configuration": configuration,
+        "clock_speed": clock_speed,
+        "emulate": ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
+        "tiers": TierProcesses(tiers) if tiers is not None else None,
+    }
+    # What nobody typed is not wanted otherwise of a service that is up already.
+    typed = {
+        _FIELDS.get(name, name): value
+        for name, value in given.items()
+        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
+    options = HostOptions.model_validate({"home": (home or default_home()).expanduser().resolve(), **typed})
+    try:
+        with StageDisplay("starting Topmast") as say:
+            service = bring_up(options, progress=say)
+    except StartInterrupted:
+        note("Topmast goes on starting; 'topmast status' says when it is up, 'topmast down' ends it")
+        raise
     if as_json:
         show_json(service)
         return
     show_line(f"Topmast {'was already' if service.was_running else 'is'} up at {service.address}")
-    if service.was_running and (fleet or tenants):
-        note("the files were not applied: topmast apply -f FILE applies a fleet or tenants to what is up")
-    if service.was_running and configuration:
-        note(f"{configuration} was not taken over: settings are read at the start, after topmast down")
-    if service.was_running and clock_speed is not None:
-        note("--clock-speed was not taken over: the clock is kept from the first start on")
+    for difference in service.not_taken_over:
+        note(str(difference))
     if fleet is None and not service.was_running:
         note("without --fleet it has the machines that were applied before; if none: topmast apply -f fleet.yaml")

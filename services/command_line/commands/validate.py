@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.exit_code import ExitCode
-from services.command_line.files import STANDARD_INPUT
+from services.command_line.files import STANDARD_INPUT, replayable
 from services.command_line.options import JsonOption, existing
 from services.command_line.output import show_json, show_line
 
@@ -23,10 +23,21 @@ EventsArgument = Annotated[
     ),
 ]
 FleetOption = Annotated[
-    Path, typer.Option("--fleet", exists=True, dir_okay=False, help="The run's fleet.yaml.", show_default=False)
+    Path,
+    typer.Option(
+        "--fleet", exists=True, dir_okay=False, callback=replayable, help="The run's fleet.yaml.", show_default=False
+    ),
 ]
 TenantsOption = Annotated[
-    Path, typer.Option("--tenants", exists=True, dir_okay=False, help="The run's tenants.yaml.", show_default=False)
+    Path,
+    typer.Option(
+        "--tenants",
+        exists=True,
+        dir_okay=False,
+        callback=replayable,
+        help="The run's tenants.yaml.",
+        show_default=False,
+    ),
 ]
 CompleteOption = Annotated[
     bool, typer.Option("--complete", help="The log is a whole run: every workload must have ended.")
@@ -38,6 +49,7 @@ ConfigurationOption = Annotated[
         "--config",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="The run's scheduler.yaml: its eviction section bounds evictions.",
         show_default=False,
     ),
@@ -48,6 +60,7 @@ ProfilesOption = Annotated[
         "--profiles",
         exists=True,
         dir_okay=False,
+        callback=replayable,
         help="The sensitivity profiles (CSV) that the run was tuned by: none may be slower than with its proportional share.",
         show_default=False,
     ),

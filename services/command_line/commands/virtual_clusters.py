@@ -8,7 +8,7 @@ import typer
 
 from services.command_line.connection import connect
 from services.command_line.failures import not_there
-from services.command_line.options import AddressOption, JsonOption, TenantFilter
+from services.command_line.options import AddressOption, JsonOption, TenantFilter, WideOption
 from services.command_line.output import TextTable, note, show, show_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ ClusterFilter = Annotated[str, typer.Option("--cluster", help="Only this cluster
 
 
 def virtual_clusters(
-    tenant: TenantFilter = "", cluster: ClusterFilter = "", address: AddressOption = None, as_json: JsonOption = False
+    tenant: TenantFilter = "",
+    cluster: ClusterFilter = "",
+    wide: WideOption = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the virtual clusters: the cells that tenants own, which are used, free or bad, and the GPUs in and outside of them."""
     with connect(address) as client:
@@ -30,7 +34,7 @@ def virtual_clusters(
     elif not found.clusters:
         note("no cluster is divided into cells")
     else:
-        show(*_tables(found))
+        show(*_tables(found), wide=wide)
 
 
 def _tables(found: VirtualClusters) -> tuple[TextTable, ...]:

@@ -9,7 +9,8 @@ import typer
 from services.command_line.connection import connect
 from services.command_line.exit_code import ExitCode
 from services.command_line.options import AddressOption, JsonOption, WorkloadArgument
-from services.command_line.output import is_terminal, show_json, show_line
+from services.command_line.output import is_terminal, rich_table, show_json, show_line
+from services.command_line.table_fit import fit
 from services.command_line.workload_view import attempts_table, change_line, details_table
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def _show_live(changes: Iterable[Workload]) -> Workload | None:
     now = None
     with Live(auto_refresh=False) as live:
         for now in changes:
-            tables = [details_table(now).rich()]
+            tables = [details_table(now)]
             if now.attempts:
-                tables.append(attempts_table(now.attempts).rich())
-            live.update(Group(*tables), refresh=True)
+                tables.append(attempts_table(now.attempts))
+            live.update(Group(*(rich_table(fit(table, live.console.width)) for table in tables)), refresh=True)
     return now

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
 
 from services.clock import ServiceClock
 from services.data_placement.movers.file_process import SILENCE_REAL_S
 from services.data_placement.movers.mover import Course
 from services.data_placement.movers.orders import MoverOrder, MoverOutcome
+from services.tiers.child_process import end_process
+from topmast_server.processes import module_command
 
 _BEAT_REAL_S = SILENCE_REAL_S / 5
 LONGEST_SILENCE_REAL_S = 60.0
@@ -19,8 +20,6 @@ LONGEST_SILENCE_REAL_S = 60.0
 LONGEST_CALL_REAL_S = 900.0
 """One that has been waiting for one call of its storage for so long is ended: the storage hangs."""
 _SHORTEST_BEAT_REAL_S = 0.05
-_END_PATIENCE_REAL_S = 10.0
-"""A process that waits in the kernel for its storage ends when that answers, and does nothing any more."""
 _MODULE = "services.data_placement.movers.file_process"
 _LONGEST_LINE = 64 * 1024
 
@@ -40,9 +39,7 @@ class FileMover:
 
     async def carry_out(self, order: MoverOrder, course: Course) -> MoverOutcome:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            _MODULE,
+            *module_command(_MODULE),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -52,10 +49,7 @@ class FileMover:
             return await self._follow(process, order, course)
         finally:
             # Cancelled, or done: in either case nothing of it goes on.
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_PATIENCE_REAL_S)
+            await end_process(process)
 
     async def _follow(self, process: asyncio.subprocess.Process, order: MoverOrder, course: Course) -> MoverOutcome:
         if process.stdin is None or process.stdout is None or process.stderr is None:

@@ -7,7 +7,7 @@ what the target has too is deleted.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,6 +23,7 @@ from services.data_placement.movers.region_folders import (
     mark_name,
     part_name,
 )
+from services.data_placement.movers.storage_failed import StorageFailed
 
 
 class Progress(Charge, Protocol):
@@ -35,9 +36,6 @@ class Progress(Charge, Protocol):
     def there(self, size: int) -> None:
         """So many bytes are at the target already."""
         ...
-
-
-_STORAGE_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def carry_out(order: MoverOrder, progress: Progress) -> str:
@@ -58,16 +56,15 @@ def carry_out(order: MoverOrder, progress: Progress) -> str:
     }
     try:
         return works[order.task](order, folders, progress)
-    except OSError as error:
-        where = f"{order.task} of {order.table} to {order.target}"
-        if error.errno in _STORAGE_FULL:
-            raise MoverProblem(f"{where}: the storage of region {order.target} is full") from error
-        raise MoverProblem(f"{where}: {error}") from error
+    except (StorageFailed, FileNotFoundError) as error:
+        raise MoverProblem(f"{order.task} of {order.table} to {order.target}: {error}") from error
 
 
 def _copy(order: MoverOrder, folders: Mapping[str, RegionFolder], progress: Progress) -> str:
     if not order.parts:
         return ""  # the target has a complete copy already
+    for region in sorted({region for part in order.parts for region in part.path}):
+        folders[region].require_bucket()
     partitions = _partitions(order, folders)
     _remove_begun(order, folders)
     _remove_unwanted(order, folders[order.target])
@@ -149,7 +146,13 @@ def _copy_partition(
     for number, region in enumerate(path[1:]):
         # Over a third region: there it stands under the movers' own name, and goes when it has been passed on.
         count = passed if number == 0 else _not_counted
-        read, found = copy_file(source, source_name, folders[region], part, order.table, algorithm, count)
+        try:
+            read, found = copy_file(source, source_name, folders[region], part, order.table, algorithm, count)
+        except StorageFailed:
+            # Until the next try it would only fill what may be full already.
+            with contextlib.suppress(StorageFailed):
+                folders[region].remove(order.table, part)
+            raise
         if number == 0:
             checksum = found
             _check_source(order, source, partition, read, found)
@@ -203,13 +206,19 @@ def _verify_partition(order: MoverOrder, target: RegionFolder, partition: Partit
 
 
 def _settle(order: MoverOrder, folders: Mapping[str, RegionFolder], _progress: Progress) -> str:
-    # In all regions: it may have gone over others before.
+    # In all regions: it may have gone over others before. One that cannot be reached keeps nothing in the others.
+    failed: StorageFailed | None = None
     for _, folder in sorted(folders.items()):
-        own = folder.own_files(order.table, order.migration)
-        for name in own:
-            folder.remove(order.table, name)
-        if own:
-            folder.remove_folder_if_empty(order.table)
+        try:
+            own = folder.own_files(order.table, order.migration)
+            for name in own:
+                folder.remove(order.table, name)
+            if own:
+                folder.remove_folder_if_empty(order.table)
+        except StorageFailed as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
     return ""
 
 

@@ -5,19 +5,28 @@ Names that begin with `.topmast-` are the movers' own: no table has such a parti
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import posixpath
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
 from services.data_placement.movers.orders import Partition
+from services.data_placement.movers.storage_failed import StorageFailed
+from services.storage.failure_words import shown
 
 OWN_PREFIX = ".topmast-"
 CHUNK_BYTES = 1 << 20
 DEFAULT_ALGORITHM = "sha256"
+_BUCKETED = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+"""Object stores: their files are in buckets, which are not ours to make, and there are no folders to be made."""
+
+_Answer = TypeVar("_Answer")
+_Given = ParamSpec("_Given")
 
 
 class MoverProblem(Exception):
@@ -37,7 +46,7 @@ class Charge(Protocol):
 
 
 class RegionFolder:
-    """The storage of one region."""
+    """The storage of one region. All that it is asked raises StorageFailed where it does not do it."""
 
     def __init__(self, region: str, url: str, charge: Charge) -> None:
         """Raises MoverProblem for a URL that fsspec, or what is installed beside it, does not know."""
@@ -46,9 +55,46 @@ class RegionFolder:
         try:
             files, root = url_to_fs(url)
         except (ValueError, ImportError) as error:
-            raise MoverProblem(f"the storage of region {region}, {url}, cannot be reached: {error}") from error
+            raise MoverProblem(f"the storage of region {region}, {shown(url)}, cannot be reached: {error}") from error
         self.files: AbstractFileSystem = files
+        self._url = url
         self._root: str = root
+        protocols = {files.protocol} if isinstance(files.protocol, str) else {*files.protocol}
+        self._bucket = root.strip("/").partition("/")[0] if protocols & _BUCKETED else ""
+
+    def ask(self, call: Callable[_Given, _Answer], *args: _Given.args, **options: _Given.kwargs) -> _Answer:
+        """What the storage answers. That there is no such file is said as it is; every other failure is StorageFailed."""
+        try:
+            return call(*args, **options)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise StorageFailed(self.region, self._url, error) from error
+
+    @contextmanager
+    def opened(self, table: str, name: str, mode: str) -> Iterator[Any]:
+        """The file; what it holds at the end is written."""
+        file = self.ask(self.files.open, self.path(table, name), mode)
+        try:
+            yield file
+        except BaseException:
+            with contextlib.suppress(Exception):
+                file.close()  # why it is of no use is being said already
+            raise
+        self.ask(file.close)
+
+    def require_bucket(self) -> None:
+        """Raises MoverProblem where files would have to be in a bucket that nobody has made."""
+        if not self._bucket:
+            return
+        self.files.invalidate_cache()
+        try:
+            self.ask(self.files.info, self._bucket)
+        except FileNotFoundError as error:
+            raise MoverProblem(
+                f"there is no bucket {self._bucket}, in which region {self.region} is to store tables; make it, or name another"
+                f" in data.regions.{self.region}.storage"
+            ) from error
 
     def path(self, table: str, name: str = "") -> str:
         """Raises MoverProblem for a name that leads out of the folder."""
@@ -74,60 +120,82 @@ class RegionFolder:
         """Sizes of all files of the table's folder, by name."""
         folder = self.path(table)
         self.files.invalidate_cache(folder)
-        if not self.files.isdir(folder):
+        try:
+            entries = self.ask(self.files.ls, folder, detail=True)
+        except FileNotFoundError:
             return {}
+        # Some tools write a file of the folder's own name, to show that it is there.
         return {
             posixpath.basename(entry["name"]): int(entry["size"] or 0)
-            for entry in self.files.ls(folder, detail=True)
-            if entry["type"] == "file"
+            for entry in entries
+            if entry["type"] == "file" and entry["name"].rstrip("/") != folder.rstrip("/")
         }
 
     def size(self, table: str, name: str) -> int | None:
         """None: there is no such file."""
         path = self.path(table, name)
         self.files.invalidate_cache(self.path(table))
-        return int(self.files.size(path)) if self.files.exists(path) else None
+        try:
+            return int(self.ask(self.files.size, path))
+        except FileNotFoundError:
+            return None
 
     def version(self, table: str, name: str) -> str:
         """Another one after each change of the file; empty where there is no such file (any more)."""
         path = self.path(table, name)
         self.files.invalidate_cache(self.path(table))
         try:
-            return str(self.files.checksum(path))
+            return str(self.ask(self.files.checksum, path))
         except FileNotFoundError:
             return ""
 
     def read_text(self, table: str, name: str) -> str:
         """Empty where there is no such file."""
-        path = self.path(table, name)
-        return str(self.files.cat_file(path).decode()) if self.files.exists(path) else ""
+        try:
+            return str(self.ask(self.files.cat_file, self.path(table, name)).decode())
+        except FileNotFoundError:
+            return ""
 
     def write_text(self, table: str, name: str, text: str) -> None:
         self.charge.in_charge()
-        self.files.pipe_file(self.path(table, name), text.encode())
+        self.ask(self.files.pipe_file, self.path(table, name), text.encode())
 
     def remove(self, table: str, name: str) -> None:
         """Nothing happens where there is no such file."""
         path = self.path(table, name)
         self.charge.in_charge()
-        if self.files.exists(path):
-            self.files.rm_file(path)
+        with contextlib.suppress(FileNotFoundError):
+            self.ask(self.files.rm_file, path)
+
+    def make_folder(self, table: str) -> None:
+        """Where the storage has folders."""
+        if not self._bucket:
+            self.ask(self.files.makedirs, self.path(table), exist_ok=True)
 
     def remove_folder_if_empty(self, table: str) -> None:
+        if self._bucket:
+            return
         folder = self.path(table)
-        if self.files.isdir(folder) and not self.files.ls(folder, detail=False):
-            self.files.rmdir(folder)
+        with contextlib.suppress(FileNotFoundError):
+            if not self.ask(self.files.ls, folder, detail=False):
+                self.ask(self.files.rmdir, folder)
 
     def rename(self, table: str, old: str, new: str) -> None:
         """In one step where the storage can do that; else the new name has either all of it or does not exist."""
         self.charge.in_charge()
-        self.files.mv(self.path(table, old), self.path(table, new))
+        before, after = self.path(table, old), self.path(table, new)
+        if type(self.files).mv is AbstractFileSystem.mv:
+            # That one takes names with *, ? or [ in them for patterns.
+            self.ask(self.files.cp_file, before, after)
+            self.ask(self.files.rm_file, before)
+        else:
+            self.ask(self.files.mv, before, after)
 
     def checksum(self, table: str, name: str, algorithm: str = DEFAULT_ALGORITHM) -> str:
         """`algorithm:hexadecimal digits` of what can be read there now."""
         digest = hashlib.new(algorithm)
-        with self.files.open(self.path(table, name), "rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
+        with self.opened(table, name, "rb") as file:
+            while chunk := self.ask(file.read, CHUNK_BYTES):
                 digest.update(chunk)
                 self.charge.goes_on()
         return f"{algorithm}:{digest.hexdigest()}"
@@ -145,13 +213,10 @@ def copy_file(
     """Copies a file of the table; returns how many bytes were read, and their checksum. `passed` hears of each chunk."""
     digest = hashlib.new(algorithm)
     read = 0
-    target.files.makedirs(target.path(table), exist_ok=True)
-    with (
-        source.files.open(source.path(table, source_name), "rb") as reader,
-        target.files.open(target.path(table, target_name), "wb") as writer,
-    ):
-        while chunk := reader.read(CHUNK_BYTES):
-            writer.write(chunk)
+    target.make_folder(table)
+    with source.opened(table, source_name, "rb") as reader, target.opened(table, target_name, "wb") as writer:
+        while chunk := source.ask(reader.read, CHUNK_BYTES):
+            target.ask(writer.write, chunk)
             digest.update(chunk)
             read += len(chunk)
             passed(len(chunk))

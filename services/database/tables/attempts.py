@@ -48,6 +48,8 @@ ATTEMPTS: Final = Table(
     # completed, failed, cancelled, or the cause of the eviction.
     optional("end", NAME),
     required("end_reason", Text, server_default=text("''")),
+    # Of the task that is to blame where it failed, 128 and the signal if one killed it; null: there is none.
+    optional("exit_code", Integer),
     # While it is being evicted: cause, by, by_attempt, by_priority, by_level.
     optional("eviction", DOCUMENT),
     required("progress_at_start", Float),
@@ -128,6 +130,8 @@ RESERVED_PLACES: Final = Table(
     required("region", NAME, index=True),
     required("reserved_s", Float),
     required("placements", DOCUMENT),
+    # The workload that the attempt makes room for where it leaves; null: it goes on elsewhere for another reason.
+    optional("room_for", NAME),
 )
 
 CHECKPOINTS: Final = Table(

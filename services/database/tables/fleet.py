@@ -48,6 +48,17 @@ MACHINES: Final = Table(
     CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in MachineState)})", name="machines_state"),
 )
 
+MACHINE_DRAINS: Final = Table(
+    # Machines that an operator has drained, and has not undrained since.
+    "machine_drains",
+    METADATA,
+    key("machine", NAME, ForeignKey("machines.machine", ondelete="CASCADE")),
+    required("reason", Text),
+    required("drained_s", Float),
+    # From then on what is still on it has to leave; null: it may end by itself.
+    optional("deadline_s", Float),
+)
+
 LOST_CLUSTERS: Final = Table(
     # Clusters that were declared lost and are not back yet: nothing runs there, and nothing is sent there.
     "lost_clusters",

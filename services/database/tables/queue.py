@@ -46,6 +46,8 @@ QUEUE_ENTRIES: Final = Table(
     optional("first_started_s", Float),
     # The workload's, copied for the auctions.
     optional("kind", NAME),
+    # domain.priority_class.importance_of; null: 0, the normal class.
+    optional("importance", SmallInteger),
     # The walk of the auctions in which it alone was refused; null: it was not, or stands better since.
     optional("asked_in_walk", BigInteger),
     # Those that are as hopeless as another one of their kind.

@@ -42,6 +42,20 @@ QUOTA_USE: Final = Table(
     postgresql_with=REWRITTEN,
 )
 
+GPU_USE: Final = Table(
+    # What a workload's attempts held of a GPU model on a day (UTC), as far as it is counted. Nothing is ever taken away: it
+    # outlives attempts, whose placements it is made of.
+    "gpu_use",
+    METADATA,
+    key("workload", NAME),
+    key("gpu_model", NAME),
+    key("day_start_s", Float),
+    required("tenant", NAME),
+    required("gpu_seconds", Float),
+    Index("gpu_use_days", "day_start_s"),
+    postgresql_with=REWRITTEN,
+)
+
 USAGE_WINDOWS: Final = Table(
     # What a tenant's attempts held in one finished stretch of time: the raw material of Eq. 11.
     "usage_windows",

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    Sequence,
     SmallInteger,
     Table,
     Text,
@@ -21,6 +22,9 @@ from sqlalchemy import (
 from domain.life_cycle import ENDED, State
 from services.database.state_guards import quoted
 from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
+
+WORKLOAD_REVISIONS: Final = Sequence("workload_revisions", metadata=METADATA)
+"""Counts changes of what was submitted."""
 
 WORKLOADS: Final = Table(
     "workloads",
@@ -47,6 +51,18 @@ WORKLOADS: Final = Table(
     required("checkpoint_progress", Float, server_default=text("0")),
     required("reason", Text, server_default=text("''")),
     required("cancel_requested", Boolean, server_default=text("false")),
+    # Who holds it: while it is queued it has no entry in the queue; while it is live it gets none. Null: nobody.
+    optional("held_by", Text),
+    # Who sends it back to the queue, until its attempt has stopped. Null: nobody.
+    optional("requeue_by", Text),
+    # Of an element of an array: that. Its index is in its name (domain.workload_array). Null: it is none.
+    optional("array_id", NAME),
+    # An element that is not the first of its array: in lists, the first one stands for all.
+    required("beside_first", Boolean, server_default=text("false")),
+    # It waits, without an entry in the queue, until others of its array have ended.
+    required("awaits_turn", Boolean, server_default=text("false")),
+    # Of the last change of what was submitted, from the sequence workload_revisions. Null: it was not changed.
+    optional("revision", BigInteger),
     # How long its ended attempts worked.
     required("attained_s", Float, server_default=text("0")),
     # GPU-seconds that they received: from their start until they were asked to leave, or ended.
@@ -76,6 +92,28 @@ WORKLOADS: Final = Table(
     Index("workloads_unended", "tenant", postgresql_where=text(f"state NOT IN ({quoted(ENDED)})")),
     Index("workloads_ended", "state", postgresql_where=text(f"state IN ({quoted(ENDED)})")),
     Index("workloads_newest_of_state", "state", text("submitted_s DESC"), text("workload DESC")),
+    Index("workloads_held", "workload", postgresql_where=text("held_by IS NOT NULL")),
+    Index("workloads_of_array", "array_id", "state", "workload", postgresql_where=text("array_id IS NOT NULL")),
+    Index("workloads_awaiting_turn", "array_id", "workload", postgresql_where=text("awaits_turn")),
+    Index(
+        "workloads_active_of_array",
+        "array_id",
+        postgresql_where=text(f"array_id IS NOT NULL AND NOT awaits_turn AND state NOT IN ({quoted(ENDED)})"),
+    ),
+    Index(
+        "workloads_newest_rows",
+        text("submitted_s DESC"),
+        text("workload DESC"),
+        postgresql_where=text("NOT beside_first"),
+    ),
+    Index(
+        "workloads_newest_rows_of_tenant",
+        "tenant",
+        text("submitted_s DESC"),
+        text("workload DESC"),
+        postgresql_where=text("NOT beside_first"),
+    ),
+    Index("workloads_changed", "revision", postgresql_where=text("revision IS NOT NULL")),
     Index(
         "workloads_uncounted",
         "ended_s",
@@ -85,12 +123,48 @@ WORKLOADS: Final = Table(
     postgresql_with=REWRITTEN,
 )
 
+WORKLOAD_ARRAYS: Final = Table(
+    # The arrays of which not all elements may be active at once. Whoever gives elements their turn locks the row.
+    "workload_arrays",
+    METADATA,
+    key("array_id", NAME),
+    required("at_most", Integer),
+    # Whether elements may wait for their turn that nobody holds.
+    required("waiting", Boolean),
+    Index("workload_arrays_waiting", "array_id", postgresql_where=text("waiting")),
+)
+
 WORKLOAD_TABLES: Final = Table(
     # Which tables a workload reads. No foreign keys: what is read may be dropped, and workloads never are.
     "workload_tables",
     METADATA,
     key("workload", NAME),
     key("data_table", NAME),
+)
+
+WORKLOAD_LABELS: Final = Table(
+    # What the specification says of them, to be searched. No foreign keys: workloads are never dropped.
+    "workload_labels",
+    METADATA,
+    key("workload", NAME),
+    key("key", NAME),
+    required("value", Text),
+    Index("workload_labels_value", "key", "value", "workload"),
+)
+
+WORKLOAD_DEPENDENCIES: Final = Table(
+    # For which others workloads wait, or waited. No foreign keys: workloads are never dropped.
+    "workload_dependencies",
+    METADATA,
+    key("workload", NAME),
+    key("needs", NAME),
+    # domain.dependencies.
+    key("condition", NAME),
+    required("position", SmallInteger),
+    # It is so, or the workload does not wait any more.
+    required("settled", Boolean),
+    Index("workload_dependencies_needs", "needs"),
+    Index("workload_dependencies_open", "needs", postgresql_where=text("NOT settled")),
 )
 
 RUN_TIMES_OF_NAMES: Final = Table(

@@ -31,10 +31,10 @@ from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.round_opening import open_round
 from regional_scheduler.rounds import AuctionSettings, Lot
 from services.database.attempt_store import StoredAttempt
+from services.database.requeue_store import requeued_entry
 from services.database.revision_store import Revisions
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide
 from services.regional_scheduler.loading import make_memory
-from services.regional_scheduler.recording import requeued_entry
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
 from simulator.baselines.mast import MAST

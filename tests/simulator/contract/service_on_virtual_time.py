@@ -51,6 +51,7 @@ from services.regional_scheduler.reserving import Reserving
 from services.wire.workloads import specification_to_proto
 from simulator.engine.event_queue import Happens
 from simulator.engine.settings import SimulationSettings
+from tests.regional_scheduler_service.regions_of_one_process import RegionsOfOneProcess
 
 _LONG_REAL_S = 600.0
 _PAGE = 10_000
@@ -133,6 +134,7 @@ class ServiceOnVirtualTime:
         lease = await _lease(database, lease_store.GLOBAL_LEASE)
         rule = settings.reservations.rule()
         regions = []
+        others = RegionsOfOneProcess()
         for region in fleet.regions:
             async with database.transaction() as connection:
                 memory = await load_memory(
@@ -145,7 +147,8 @@ class ServiceOnVirtualTime:
             if memory is None:
                 raise ValueError(f"there is no region {region.region}")
             held = await _lease(database, f"{lease_store.REGIONAL_PREFIX}{region.region}")
-            auctioneer = Auctioneer(database, held, memory, clock, configuration.auction)
+            auctioneer = Auctioneer(database, held, memory, clock, configuration.auction, others.ask)
+            others.add(region.region, auctioneer)
             regions.append(_Region(memory, auctioneer, Reserving(database, held, memory, clock, rule)))
         scan_loop = ScanLoop(database, clock, configuration)
         level_timer = LevelTimer(database, clock, configuration)

@@ -116,7 +116,7 @@ def checked_run(
     check_conservation(record)
     ends = set(record.workloads.end.tolist())
     if not record.broken_off:
-        assert ends <= {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED}, ends
+        assert ends <= _possible_ends([*rows, *(one.specification for one in workloads)]), ends
     if ends != {WorkloadEnd.REFUSED}:
         report = validate(
             log,
@@ -128,6 +128,12 @@ def checked_run(
         )
         assert report.valid, str(report)
     return CheckedRun(record, tuple(log))
+
+
+def _possible_ends(given: Sequence[TraceRow | WorkloadSpecification]) -> set[WorkloadEnd]:
+    """Only what has a time limit may fail."""
+    limited = any(one.max_time_s is not None for one in given)
+    return {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED} | ({WorkloadEnd.FAILED} if limited else set())
 
 
 def unlimited(rows: Sequence[TraceRow | WorkloadSpecification]) -> tuple[Tenant, ...]:

@@ -53,3 +53,30 @@ def test_room_is_made_for_a_gang_that_has_waited_for_longer_than_that_costs() ->
 )
 def test_else_the_gang_waits(section: CompactionSection, checkpoint_interval_s: float) -> None:
     assert run_of(section, checkpoint_interval_s).starts()["g"] == 1000.0
+
+
+def test_where_regions_lack_gpus_what_runs_goes_on_in_another_one_if_the_rule_allows() -> None:
+    fleet = Fleet((region("east", [machine("e0", 2)]), region("west", [machine("w0", 2)])))
+    costs = CostSettings(container_start_s=0.0, checkpoint_save_s=0.0, restore_s=0.0, checkpoint_interval_s=10.0)
+    rows = [
+        row("a", 0.0, 1000.0),
+        row("b", 0.0, 10.0),
+        row("c", 0.0, 1000.0),
+        replace(row("g", 20.0, 100.0), gpus=2),
+        replace(row("z", 60.0, 100.0), gpus=2),
+    ]
+
+    settings = SimulationSettings(costs=costs, compaction=CompactionSection(enabled=True, restart_s=30.0))
+    apart = checked_run(policies()["fifo"], rows, fleet, settings=settings)
+    assert apart.starts()["g"] == 1000.0
+    together = checked_run(
+        policies()["fifo"],
+        rows,
+        fleet,
+        settings=settings.model_copy(
+            update={"compaction": CompactionSection(enabled=True, restart_s=30.0, between_regions=True)}
+        ),
+    )
+    assert together.starts()["g"] == 60.0
+    moved = [record for record in together.log if record["event"] == "evicting"]
+    assert [(record["cause"], record["room_for"]) for record in moved] == [("migrated", "g")]

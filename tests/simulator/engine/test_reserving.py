@@ -54,7 +54,9 @@ def test_machines_are_kept_for_a_gang_and_what_ends_in_time_runs_there_before() 
     (ended,) = [record for record in run.log if record["event"] == "reservation_ended"]
     assert (ended["t"], ended["reason"]) == (2_000.0, "started")
     (waits,) = [record for record in run.log if record["event"] == "waiting" and record["workload"] == "long"]
-    assert "kept for g, expected to start at 1970-01-01 00:33 UTC" in str(waits["reason"])
+    assert "kept for a gang that has waited for longer, expected to start at 1970-01-01 00:33 UTC" in str(
+        waits["reason"]
+    )
     assert isinstance(waits["diagnosis"], dict)
     assert waits["diagnosis"]["reason"] == "held_for_others"
 

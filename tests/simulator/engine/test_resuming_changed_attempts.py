@@ -106,15 +106,21 @@ def test_a_migrating_attempt_finds_the_place_that_is_kept_for_it() -> None:
 def test_an_attempt_that_leaves_for_any_cause_is_gone_soon(cause: EvictionCause) -> None:
     snapshot, _ = taken_at(30.0, FIFO)
     (leaves,) = [attempt for attempt in snapshot.running if attempt.key.workload == W]
-    leaving = replace(leaves, state=State.PREEMPTING, leaving=Leaving(cause, None, None))
+    limited = replace(leaves.workload, specification=replace(leaves.workload.specification, max_time_s=3_600.0))
+    workload = limited if cause is EvictionCause.TIME_LIMIT else leaves.workload
+    leaving = replace(leaves, workload=workload, state=State.PREEMPTING, leaving=Leaving(cause, None, None))
     running = tuple(leaving if attempt == leaves else attempt for attempt in snapshot.running)
     _, resumed = run(SimulationInput.of_snapshot(replace(snapshot, running=running), "test"), FIFO)
     its_own = [event["event"] for event in resumed if event.get("workload") == W]
-    if cause is EvictionCause.CANCELLED:
-        assert its_own[-2:] == ["evicting", "cancelled"]
+    if cause in {EvictionCause.CANCELLED, EvictionCause.TIME_LIMIT}:
+        assert its_own[-2:] == ["evicting", "cancelled" if cause is EvictionCause.CANCELLED else "failed"]
     else:
         assert its_own[3:5] == ["evicting", "evicted"]
         assert its_own[-1] == "completed"
+    if cause is EvictionCause.TIME_LIMIT:
+        (evicting,) = [event for event in resumed if event["event"] == "evicting" and event.get("workload") == W]
+        (failed,) = [event for event in resumed if event["event"] == "failed" and event.get("workload") == W]
+        assert (evicting["limit_s"], failed["reason"]) == (3_600.0, "time limit of 1h reached")
     if cause in {EvictionCause.CANCELLED, EvictionCause.RECLAIMED, EvictionCause.CHANGE_REFUSED}:
         report = validate(resumed, FLEET, unlimited(ROWS), complete=True)
         assert report.valid, str(report)

@@ -1,0 +1,65 @@
+"""Arrays as people see them: one workload that stands for all its elements, with how many are in which state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.identifiers import WorkloadId
+from domain.life_cycle import State
+from domain.workload_array import parse_array
+from services.database import array_store, workload_reader
+from services.database.array_store import ArrayCounts
+from services.database.connection import AnyConnection
+from services.database.workload_reader import StoredWorkload
+from services.wire.workloads import state_to_proto
+from topmast.v1 import workload_pb2
+
+
+async def array_in_full(connection: AnyConnection, array: WorkloadId) -> workload_pb2.Workload | None:
+    """None: there is no such array."""
+    first = await array_store.first_element(connection, array)
+    stored = None if first is None else await workload_reader.get(connection, first)
+    if stored is None:
+        return None
+    counts = await array_store.counts_of(connection, [array])
+    return array_message(stored, array, counts[array])
+
+
+async def counts_of_first_elements(
+    connection: AnyConnection, page: Iterable[StoredWorkload]
+) -> dict[WorkloadId, ArrayCounts]:
+    """Of the arrays for which elements stand in a list."""
+    return await array_store.counts_of(connection, [one.array for one in page if one.array is not None])
+
+
+def array_message(first: StoredWorkload, array: WorkloadId, counts: ArrayCounts) -> workload_pb2.Workload:
+    """The first element says what was submitted."""
+    message = workload_pb2.Workload(
+        workload=array,
+        array=array,
+        state=state_to_proto(counts.state),
+        submitted_s=first.submitted_s,
+        ended_s=counts.ended_s or 0.0,
+        reason=_in_words(counts),
+    )
+    message.specification.ParseFromString(first.specification)
+    at_most = parse_array(message.specification.array).at_most
+    message.elements.size = sum(counts.states.values())
+    message.elements.at_most = at_most or 0
+    message.elements.awaiting_turn = counts.awaiting_turn
+    message.elements.failed.extend(counts.failed)
+    for state in State:
+        if counts.states.get(state):
+            message.elements.states.add(state=state_to_proto(state), elements=counts.states[state])
+    return message
+
+
+def _in_words(counts: ArrayCounts) -> str:
+    """10,000 elements: 50 running, 9,200 pending, 750 completed."""
+    said = [
+        f"{counts.states[state]:,} {state.value.lower().replace('_', ' ')}"
+        for state in (State.RUNNING, *(each for each in State if each is not State.RUNNING))
+        if counts.states.get(state)
+    ]
+    size = sum(counts.states.values())
+    return f"{size:,} {'element' if size == 1 else 'elements'}: {', '.join(said)}"

@@ -1,0 +1,199 @@
+"""Packages of working directories: taken from clients, put into the store by their content, and taken out when nobody needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeAlias, TypeVar
+
+import grpc
+import structlog
+
+from formats.workload_checks import PACKAGE_RULE, is_package_name
+from services.database import package_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
+from services.grpc_errors import InvalidArgument, Unavailable
+from services.storage.package_folder import PackageFolder, PackageMistaken, PackageStoreFailed, PackageWriter
+from services.storage.settings import StorageSettings
+from topmast.v1 import package_pb2 as messages
+from topmast.v1 import package_pb2_grpc
+
+GREATEST_PART_BYTES = 4 * 2**20
+
+_CLEAN_INTERVAL_REAL_S = 600.0
+_PATIENCE_REAL_S = 10.0
+"""For how long a call waits for a database that has just been lost."""
+_THREADS = 4
+"""So many calls of the store at a time: it may be slow, and nothing else waits for it."""
+
+_log = structlog.get_logger(__name__)
+_Result = TypeVar("_Result")
+_Given = ParamSpec("_Given")
+
+Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+
+
+class PackageUploads:
+    """The store of packages as the global scheduler has it. `run` until cancelled."""
+
+    def __init__(self, database: Database, settings: StorageSettings, url: str) -> None:
+        self.settings = settings
+        self._database = database
+        self._url = url
+        self._folder: PackageFolder | None = None
+        self._opening = threading.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "packages")
+
+    async def run(self) -> None:
+        """Takes out now and then what nobody needs."""
+        while True:
+            try:
+                await self.clean()
+            except (DatabaseUnavailable, PackageStoreFailed) as error:
+                _log.warning("packages that nobody needs stay until later", error=str(error))
+            await asyncio.sleep(_CLEAN_INTERVAL_REAL_S)
+
+    def close(self) -> None:
+        """Nothing is under way any more."""
+        self._threads.shutdown(wait=False)
+
+    async def clean(self) -> int:
+        """Takes out what nobody has needed for long; returns how many packages."""
+        removed = 0
+        await self._run(package_store.note_used)
+        while await self._run(self._remove_one):
+            removed += 1
+        if removed:
+            _log.info("packages that nobody needs are removed", packages=removed)
+        return removed
+
+    async def has(self, package: str) -> bool:
+        """Whether it is stored; then it is kept for a while."""
+        known = await self._run(partial(package_store.note_asked, package=package))
+        return known and await self._in_thread(lambda: self._opened().has(package))
+
+    async def receive(self, parts: AsyncIterator[messages.PackagePart]) -> int:
+        """Stores one package, of which no more than a part is in memory; returns its bytes."""
+        writer: PackageWriter | None = None
+        package = ""
+        try:
+            async for part in parts:
+                if writer is None:
+                    package = named_package(part.package)
+                    writer = await self._begun(package)
+                self._check_part(part, package, writer.size_bytes)
+                await self._in_thread(writer.write, part.content)
+            if writer is None:
+                raise InvalidArgument.of("", "there must be at least one part")
+            await self._in_thread(writer.finish)
+        except PackageMistaken as error:
+            raise InvalidArgument.of("package", f"is {package}, but what has come {error}") from error
+        finally:
+            if writer is not None:
+                # Also when the caller is gone.
+                self._threads.submit(writer.close)
+        await self._run(partial(package_store.note_stored, package=package, size_bytes=writer.size_bytes))
+        # Where it was about to be taken out, that has waited for; what has come is gone then, and from now on nothing takes it out.
+        if not await self._in_thread(lambda: self._opened().has(package)):
+            raise Unavailable(f"package {package} has just been removed, for nobody had needed it; upload it again")
+        return writer.size_bytes
+
+    async def _begun(self, package: str) -> PackageWriter:
+        """A package to be written; where the caller is gone before the store has begun with it, it is closed then."""
+        beginning = asyncio.ensure_future(self._in_thread(self._begin, package))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(self._close_begun)
+            raise
+
+    def _close_begun(self, beginning: asyncio.Future[PackageWriter]) -> None:
+        if not beginning.cancelled() and beginning.exception() is None:
+            self._threads.submit(beginning.result().close)
+
+    def _begin(self, package: str) -> PackageWriter:
+        return self._opened().write(package)
+
+    def _check_part(self, part: messages.PackagePart, package: str, size_bytes: int) -> None:
+        if part.package not in ("", package):
+            raise InvalidArgument.of("package", f"is {part.package}, but the parts before it are of {package}")
+        if len(part.content) > GREATEST_PART_BYTES:
+            described = f"has {len(part.content)} bytes; a part has at most {GREATEST_PART_BYTES}"
+            raise InvalidArgument.of("content", described)
+        greatest = self.settings.greatest_package_bytes
+        if size_bytes + len(part.content) > greatest:
+            raise InvalidArgument.of("content", f"goes beyond {greatest} bytes, which a package has at most here")
+
+    async def _remove_one(self, connection: AnyConnection) -> bool:
+        """The file goes before the row is free again: whoever finds none uploads it anew."""
+        package = await package_store.next_unused(connection, self.settings.unused_packages_kept_real_s)
+        if package is None:
+            return False
+        await self._in_thread(lambda: self._opened().remove(package))
+        await package_store.forget(connection, package)
+        return True
+
+    def _opened(self) -> PackageFolder:
+        """The store. When it is opened no upload of ours is under way: parts of packages are what was left half written."""
+        with self._opening:
+            if self._folder is None:
+                folder = PackageFolder(self._url)
+                removed = folder.remove_parts()
+                if removed:
+                    _log.info("uploads of packages that broke off are removed", uploads=removed)
+                self._folder = folder
+            return self._folder
+
+    async def _in_thread(
+        self, call: Callable[_Given, _Result], *args: _Given.args, **options: _Given.kwargs
+    ) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **options))
+
+    async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
+        return await self._database.run(operation, give_up_after_s=_PATIENCE_REAL_S)
+
+
+def named_package(package: str) -> str:
+    """The name of a package; raises InvalidArgument for what is none."""
+    if not is_package_name(package):
+        raise InvalidArgument.of("package", PACKAGE_RULE)
+    return package
+
+
+class PackagesServicer(package_pb2_grpc.PackagesServicer):
+    """The gRPC face of the store of packages."""
+
+    def __init__(self, uploads: PackageUploads, *, require_ready: Callable[[], None]) -> None:
+        """`require_ready` raises Unavailable while calls cannot be answered."""
+        self._uploads = uploads
+        self._require_ready = require_ready
+
+    async def GetPackageLimits(
+        self, request: messages.GetPackageLimitsRequest, context: Context
+    ) -> messages.PackageLimits:
+        settings = self._uploads.settings
+        return messages.PackageLimits(
+            greatest_bytes=settings.greatest_package_bytes, greatest_entries=settings.greatest_package_entries
+        )
+
+    async def FindPackage(self, request: messages.FindPackageRequest, context: Context) -> messages.FindPackageResponse:
+        self._require_ready()
+        package = named_package(request.package)
+        try:
+            return messages.FindPackageResponse(stored=await self._uploads.has(package))
+        except PackageStoreFailed as error:
+            raise Unavailable(str(error)) from error
+
+    async def UploadPackage(
+        self, request_iterator: AsyncIterator[messages.PackagePart], context: Context
+    ) -> messages.UploadPackageResponse:
+        self._require_ready()
+        try:
+            return messages.UploadPackageResponse(size_bytes=await self._uploads.receive(request_iterator))
+        except (PackageStoreFailed, FileNotFoundError) as error:
+            raise Unavailable(str(error)) from error

@@ -1,0 +1,1 @@
+"""Notifications: users' URLs are told, signed, of what happens to their workloads."""

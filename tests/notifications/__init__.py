@@ -1,0 +1,1 @@
+"""Notifications: users' URLs are told of what happens to their workloads."""

@@ -1,0 +1,23 @@
+"""Runs one of our modules, wherever it is installed: `python -m topmast_server MODULE [ARGUMENT...]`, or by this file's path."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+
+def _run(arguments: list[str]) -> None:
+    """`arguments` are of the module; the first is its name."""
+    # Last: this only serves who runs us by our path, from sources that are not installed.
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import topmast_server  # noqa: F401 (from here on our packages are found)
+
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("say which module to run, such as services.runtime.kernels")
+    _run(sys.argv[1:])
