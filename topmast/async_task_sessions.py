@@ -51,6 +51,9 @@ class AsyncTaskSessions:
             try:
                 async for response in stream:
                     yield response
+                    if response.WhichOneof("part") == "exit_code":
+                        # It is the last one. What is still being sent must not fail for it.
+                        return
             except grpc.RpcError as error:
                 raise error_from_call(error, f"the cluster manager of {place.cluster}") from error
             finally:

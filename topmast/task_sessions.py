@@ -50,7 +50,11 @@ class TaskSessions:
             stub = cluster_manager_pb2_grpc.ClusterManagerStub(connection.channel(address))
             stream = stub.OpenSession(requests())
             try:
-                yield from stream
+                for response in stream:
+                    yield response
+                    if response.WhichOneof("part") == "exit_code":
+                        # It is the last one. What is still being sent must not fail for it.
+                        return
             except grpc.RpcError as error:
                 raise error_from_call(error, f"the cluster manager of {place.cluster}") from error
             finally:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, suppress
 
 from domain.identifiers import AttemptNumber, JobName, WorkloadId
 from formats.problems import FieldProblem
@@ -31,6 +31,9 @@ _NO_SIZE = f"must have rows and columns from 0 to {_GREATEST_SIZE}"
 _LARGEST_COMMAND_BYTES = 2**17
 """What Linux takes for one argument."""
 
+_LINGER_S = 0.5
+_LONGEST_LINGER_S = 10.0
+
 Requests = AsyncIterator[cluster_manager_pb2.OpenSessionRequest]
 Respond = Callable[[cluster_manager_pb2.OpenSessionResponse], Awaitable[None]]
 
@@ -38,22 +41,54 @@ Respond = Callable[[cluster_manager_pb2.OpenSessionResponse], Awaitable[None]]
 async def relay_session(executor: Executor, requests: Requests, respond: Respond) -> None:
     """One session, until its command or connection has ended. Raises what the executor does, and InvalidArgument."""
     target, purpose = opening_from_proto(await _first(requests))
-    async with executor.session(target, purpose) as link:
-        task = link.task
-        opened = cluster_manager_pb2.SessionOpened(attempt=task.key.attempt, job=task.job, task=task.task)
-        await respond(cluster_manager_pb2.OpenSessionResponse(opened=opened))
-        sending = asyncio.create_task(_send(requests, link))
-        receiving = asyncio.create_task(_receive(link, respond))
-        try:
+    counted = _Counted(requests)
+    async with AsyncExitStack() as work:
+        async with executor.session(target, purpose) as link:
+            task = link.task
+            opened = cluster_manager_pb2.SessionOpened(attempt=task.key.attempt, job=task.job, task=task.task)
+            await respond(cluster_manager_pb2.OpenSessionResponse(opened=opened))
+            sending = asyncio.create_task(_send(counted, link))
+            work.push_async_callback(_cancelled, sending)
+            receiving = asyncio.create_task(_receive(link, respond))
+            work.push_async_callback(_cancelled, receiving)
             await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():
                 # What was wrong with the input; or it has merely ended.
                 sending.result()
             await receiving
-        finally:
-            for work in (sending, receiving):
-                work.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
+        await _linger(sending, counted)
+
+
+class _Counted:
+    """Requests, and how many of them have come."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self.taken = 0
+
+    async def __aiter__(self) -> AsyncGenerator[cluster_manager_pb2.OpenSessionRequest, None]:
+        async for request in self._requests:
+            self.taken += 1
+            yield request
+
+
+async def _linger(sending: asyncio.Task[None], requests: _Counted) -> None:
+    """Takes input that nobody needs any more, until the caller has ended it or sends none for a while.
+
+    A caller of gRPC whose write fails before it has read our last answer sees an internal error in its place.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LONGEST_LINGER_S):
+            while not sending.done():
+                before = requests.taken
+                await asyncio.wait({sending}, timeout=_LINGER_S)
+                if requests.taken == before:
+                    return
+
+
+async def _cancelled(work: asyncio.Task[None]) -> None:
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 def opening_from_proto(request: cluster_manager_pb2.OpenSessionRequest) -> tuple[SessionTarget, SessionPurpose]:
@@ -115,7 +150,7 @@ async def _first(requests: Requests) -> cluster_manager_pb2.OpenSessionRequest:
         raise InvalidArgument.of("opening", "must be the first message, at once") from None
 
 
-async def _send(requests: Requests, link: SessionLink) -> None:
+async def _send(requests: _Counted, link: SessionLink) -> None:
     async for request in requests:
         match request.WhichOneof("part"):
             case "input":

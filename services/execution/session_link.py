@@ -36,6 +36,7 @@ class SessionLink:
         self._writer = writer
         self._under_way_bytes = 0
         self._taken = asyncio.Event()
+        self._over = False
 
     @staticmethod
     async def open(task: TaskReference, door: SessionDoor) -> SessionLink:
@@ -60,12 +61,14 @@ class SessionLink:
         return link
 
     async def send_input(self, chunk: bytes) -> None:
-        """Returns when more may be sent."""
+        """Returns when more may be sent. What comes after the end is dropped."""
         for start in range(0, len(chunk), CHUNK_BYTES):
             part = chunk[start : start + CHUNK_BYTES]
-            while self._under_way_bytes + len(part) > INPUT_WINDOW_BYTES:
+            while self._under_way_bytes + len(part) > INPUT_WINDOW_BYTES and not self._over:
                 self._taken.clear()
                 await self._taken.wait()
+            if self._over:
+                return
             self._under_way_bytes += len(part)
             self._send(Frame(FrameKind.INPUT, part))
 
@@ -83,9 +86,12 @@ class SessionLink:
                 self._under_way_bytes -= number_of(frame)
                 self._taken.set()
                 continue
-            yield frame
             if frame.kind is FrameKind.EXIT_CODE:
+                self._over = True
+                self._taken.set()
+                yield frame
                 return
+            yield frame
 
     def close(self) -> None:
         """Nobody is there any more: that ends the command, too."""

@@ -153,8 +153,9 @@ def test_twenty_megabytes_go_in_and_out_unharmed(home: Path) -> None:
         said = await manager.run("cat", *chunks)
         assert hashlib.sha256(said.output).digest() == hashlib.sha256(data).digest()
         assert said.exit_code == 0
-        # A command that takes none of it ends all the same.
-        assert (await manager.run("exit 4", *chunks)).exit_code == 4
+        # A command that takes none of it ends all the same, and its caller is told how: whenever it ends.
+        for moment in range(20):
+            assert (await manager.run(f"sleep 0.{moment:02}; exit 4", *chunks)).exit_code == 4
 
     with_task(home, story)
 

@@ -65,7 +65,7 @@ def test_a_task_that_takes_more_than_it_asked_for_ends_with_all_its_processes_an
             await watched.executor.resize(key("retuned"), placed(64), 1)
             await watched.until(lambda status: status.key == key("retuned") and status.revision == 1)
             # Neither of its two processes alone has as much as it may have.
-            greedy = holding("children", 192, 128, "6601")
+            greedy = holding("children", 192, 128, "86400.6601")
             await watched.executor.execute(order(greedy, workload="greedy", placements=placed(128)))
             ended = await watched.phase(key("greedy"), AttemptPhase.FAILED)
             start_of_reason, _, end_of_reason = ended.reason.partition(": it used ")
@@ -75,7 +75,7 @@ def test_a_task_that_takes_more_than_it_asked_for_ends_with_all_its_processes_an
             assert rest == "its limit is 0.125 GiB (--memory-gib)"
             assert ended.exit_code == 137
             assert (await watched.log(key("greedy"))).endswith(f"topmast: {ended.reason.partition('m0: ')[2]}\n")
-            assert not processes_with("6601")
+            assert not processes_with("86400.6601")
             phases = {status.key.workload: status.phase for status in watched.executor.statuses()}
             assert {phases.pop(workload) for workload in list(phases) if workload in beside} == {AttemptPhase.RUNNING}
 
@@ -87,9 +87,9 @@ def test_a_task_that_takes_more_than_it_asked_for_ends_with_all_its_processes_an
 def test_the_kernel_would_end_a_task_and_what_it_starts_before_its_runner_or_a_tier(home: Path) -> None:
     async def scenario() -> None:
         async with running(make_executor(home)) as watched:
-            await start(watched, "w", holding("children", 2, 64, "6602"), 64, home)
+            await start(watched, "w", holding("children", 2, 64, "86400.6602"), 64, home)
             assert "score 1000" in await watched.log(key())
-            (main,) = processes_with("6602")
+            (main,) = processes_with("86400.6602")
             reaper = main.parent()
             assert reaper is not None
             runner = reaper.parent()
@@ -138,12 +138,12 @@ def test_a_machine_that_is_short_of_memory_ends_the_task_that_exceeds_most_what_
 @pytest.mark.usefixtures("ray_address")
 def test_a_command_beside_a_task_uses_the_memory_of_the_task(home: Path) -> None:
     """Which is modest itself. Nothing of either is left when both together were above the limit."""
-    command = SessionCommand((sys.executable, str(GREEDY), "children", "192", "6603"))
+    command = SessionCommand((sys.executable, str(GREEDY), "children", "192", "86400.6603"))
     target = SessionTarget(key().workload, key().attempt, None, 0)
 
     async def scenario() -> None:
         async with running(make_executor(home, memory=QUICK)) as watched:
-            await start(watched, "w", holding("alone", 16, 128, "6604"), 128, home)
+            await start(watched, "w", holding("alone", 16, 128, "86400.6604"), 128, home)
             async with watched.executor.session(target, command) as link:
                 with suppress(SessionImpossible):
                     # It was killed, or is told that the task has ended: whichever is first.
@@ -153,7 +153,8 @@ def test_a_command_beside_a_task_uses_the_memory_of_the_task(home: Path) -> None
             assert ended.reason.startswith("task 0 of job train on machine m0: out of memory: it used ")
             assert ended.reason.endswith("its limit is 0.125 GiB (--memory-gib)")
             assert ended.exit_code == 137
-            assert not processes_with("660")
+            assert not processes_with("86400.6603")
+            assert not processes_with("86400.6604")
 
     asyncio.run(scenario())
 
