@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.exit_code import ExitCode
+from services.command_line.local_terminal import left_by_signals
 from services.command_line.output import note
 from services.command_line.remote_command import SHELL, run_remotely
 from services.command_line.workload_view import change_line
@@ -71,16 +72,17 @@ def run_shell(client: Client, workload: str, arguments: Sequence[str]) -> int:
     from topmast.sessions import session_place
 
     reason = "its terminal was closed"
-    try:
-        now = _until_it_runs(client, workload)
-        place = session_place(now, "", 0)
-        code = run_remotely(client, place, arguments, reads=True, terminal=True)
-        reason = f"its shell has ended with exit code {code}"
-    except TopmastError as error:
-        reason = f"its shell was lost: {error.sentence}"
-        raise
-    finally:
-        _cancel(client, workload, reason)
+    with left_by_signals():
+        try:
+            now = _until_it_runs(client, workload)
+            place = session_place(now, "", 0)
+            code = run_remotely(client, place, arguments, reads=True, terminal=True)
+            reason = f"its shell has ended with exit code {code}"
+        except TopmastError as error:
+            reason = f"its shell was lost: {error.sentence}"
+            raise
+        finally:
+            _cancel(client, workload, reason)
     return code
 
 

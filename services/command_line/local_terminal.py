@@ -81,20 +81,28 @@ def terminal_size() -> TerminalSize:
 def _raw_terminal() -> Iterator[None]:
     descriptor = _standard_input()
     before = termios.tcgetattr(descriptor)
+    with left_by_signals():
+        try:
+            tty.setraw(descriptor, termios.TCSADRAIN)
+            yield
+        finally:
+            with suppress(termios.error):
+                # Where it was closed there is nothing left to restore.
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def left_by_signals() -> Iterator[None]:
+    """While it lasts, a signal to end and a closed terminal raise SystemExit: what has to be put right first is."""
     handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        tty.setraw(descriptor, termios.TCSADRAIN)
         yield
     finally:
-        with suppress(termios.error):
-            # Where it was closed there is nothing left to restore.
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """By an exception, so that the terminal is restored."""
     del frame
     raise SystemExit(128 + number)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ import pytest
 from tests.live.interrupts import COMMAND_THAT_HEEDS_INTERRUPTS
 from tests.live.real_service import PATIENCE_REAL_S, real_service
 from tests.live.real_workloads import SMALL_FLEET, TWO_TENANTS
-from topmast import AsyncClient, Client, WorkloadState
+from topmast import AsyncClient, Client, Workload, WorkloadState
 
 pytestmark = pytest.mark.live
 
@@ -37,6 +39,8 @@ def test_what_is_typed_beside_a_task() -> None:
         _streams(client, address, workload)
         asyncio.run(_on_a_loop(address, workload))
         _port(client, address, workload)
+        _shell_of_its_own(client, address)
+        _ended_while_it_waits(client, address)
 
 
 def _streams(client: Client, address: str, workload: str) -> None:
@@ -106,6 +110,59 @@ def _forwarding(address: str, workload: str, *ports: str) -> Iterator[tuple[int,
                 assert process.wait(PATIENCE_REAL_S) == 130
             finally:
                 process.kill()
+
+
+def _shell_of_its_own(client: Client, address: str) -> None:
+    with _at_a_terminal(address, "--cpus", "1") as (process, terminal):
+        os.write(terminal, b"echo hi-$((1+1)); exit 3\r")
+        shown = _shown_until(terminal, "hi-2")
+        assert process.wait(PATIENCE_REAL_S) == 3, shown
+        workload = _last(client)
+    assert workload.state == WorkloadState.CANCELLED
+    assert workload.reason == "its shell has ended with exit code 3"
+
+
+def _ended_while_it_waits(client: Client, address: str) -> None:
+    """Nobody is left who could come to its shell."""
+    with _at_a_terminal(address, "--cpus", "1", "--hold") as (process, terminal):
+        _shown_until(terminal, "PENDING: held")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_REAL_S) == 128 + signal.SIGTERM
+        workload = _last(client)
+    assert (workload.state, workload.reason) == (WorkloadState.CANCELLED, "its terminal was closed")
+
+
+@contextmanager
+def _at_a_terminal(address: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    ours, theirs = pty.openpty()
+    typed = [*_COMMAND, "run", "-it", "--tenant", "ranking", "--no-workdir", "--memory-gib", "1", *options]
+    environment = _environment(address, SHELL="/bin/sh")
+    try:
+        with subprocess.Popen(
+            typed, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        ) as process:
+            os.close(theirs)
+            try:
+                yield process, ours
+            finally:
+                process.kill()
+    finally:
+        os.close(ours)
+
+
+def _last(client: Client) -> Workload:
+    return max(client.list(tenant="ranking"), key=lambda workload: workload.submitted_s)
+
+
+def _shown_until(terminal: int, wanted: str) -> str:
+    shown = ""
+    while wanted not in shown:
+        assert select.select([terminal], [], [], PATIENCE_REAL_S)[0], f"{wanted} was not shown: {shown}"
+        try:
+            shown += os.read(terminal, 65_536).decode()
+        except OSError as closed:
+            raise AssertionError(f"{wanted} was not shown: {shown}") from closed
+    return shown
 
 
 def _until_running(client: Client, workload: str) -> None:
