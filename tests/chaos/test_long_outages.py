@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.database.embedded import EmbeddedLayout
 from services.database.server_processes import find_server_processes
+from services.runtime.tier_place import TierProcesses
 from tests.chaos.violence import no_postgres
 from tests.live.real_service import PATIENCE_REAL_S, RealService, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
@@ -26,7 +27,7 @@ _LOOK_INTERVAL_REAL_S = 0.1
 
 
 def test_ten_seconds_without_postgres(generator: np.random.Generator) -> None:
-    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         trainings = service.submit([training(f"training-{number}", release) for number in range(2)])
         for name in trainings:
@@ -50,7 +51,7 @@ def test_ten_seconds_without_postgres(generator: np.random.Generator) -> None:
 
 
 def test_ten_seconds_with_a_postgres_that_does_not_answer(generator: np.random.Generator) -> None:
-    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         trainings = service.submit([training(f"training-{number}", release) for number in range(2)])
         for name in trainings:

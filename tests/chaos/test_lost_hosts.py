@@ -9,6 +9,7 @@ import pytest
 from services.runtime.home import HomeLayout
 from services.runtime.host_record import read_host_record
 from services.runtime.local import up
+from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import PATIENCE_REAL_S, RealService, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
 
@@ -18,7 +19,7 @@ _EMULATED = 24
 
 
 def test_what_a_lost_host_left_behind_is_taken_up_again(generator: np.random.Generator) -> None:
-    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         (name,) = service.submit([training("training", release)])
         saved = service.until_checkpoint(name).checkpoint_progress

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from domain.fleet import Fleet, Region
+from services.runtime.tier_place import TierProcesses
 from tests.chaos.violence import kill_runner, kill_task, stopped
 from tests.live.real_service import RealService, Tier, real_service
 from tests.live.real_workloads import CLOCK_SPEED, TWO_TENANTS, emulated, training
@@ -45,7 +46,7 @@ Recovery = Callable[[], None]
 
 
 def test_never_does_random_violence_break_a_promise(generator: np.random.Generator) -> None:
-    with real_service(_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         trainings = service.submit(
             [training(f"training-{number}", release, retries=_RETRIES) for number in range(_TRAININGS)]

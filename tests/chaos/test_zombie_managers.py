@@ -8,6 +8,7 @@ import pytest
 
 from domain.fleet import Fleet, Region
 from services.configuration import Configuration, LeaseConfiguration
+from services.runtime.tier_place import TierProcesses
 from tests.chaos.violence import stopped
 from tests.live.real_service import real_service
 from tests.live.real_workloads import CLOCK_SPEED, TWO_TENANTS, training
@@ -21,7 +22,7 @@ SOON = Configuration(lease=LeaseConfiguration(duration_real_s=2.0, tasks_stop_af
 
 
 def test_a_task_of_a_paused_manager_never_runs_beside_its_successor() -> None:
-    with real_service(TWO_CLUSTERS, TWO_TENANTS, CLOCK_SPEED, SOON) as service:
+    with real_service(TWO_CLUSTERS, TWO_TENANTS, CLOCK_SPEED, SOON, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         (name,) = service.submit([training("training", release)])
         service.until_checkpoint(name)

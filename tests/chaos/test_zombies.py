@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from services.database.embedded import EmbeddedLayout
+from services.runtime.tier_place import TierProcesses
 from tests.chaos.violence import one_more_regional_scheduler, stopped, until_in_log, until_process
 from tests.live.real_service import RealService, Tier, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
@@ -19,7 +20,7 @@ _IN_EAST = ("started", "completed")
 
 
 def test_a_zombie_that_wakes_up_changes_nothing(generator: np.random.Generator) -> None:
-    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         (name,) = service.submit([training("training", release)])
         service.until_checkpoint(name)

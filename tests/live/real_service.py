@@ -223,10 +223,10 @@ def real_service(
     tenants: Sequence[Tenant],
     clock_speed: float,
     configuration: Configuration | None = None,
-    tiers: TierProcesses = TierProcesses.SEPARATE,
+    tiers: TierProcesses = TierProcesses.SHARED,
 ) -> Iterator[RealService]:
-    """A service in a home of its own, whose tiers can be killed one by one where they are separate. When it ends, however it
-    ends, nothing of it is left."""
+    """A service in a home of its own. Its tiers can be killed one by one where they are separate, which takes several times as
+    long to start. When it ends, however it ends, nothing of it is left."""
     home = Path(tempfile.mkdtemp(prefix="topmast-live-"))
     mark = uuid.uuid4().hex
     os.environ[_MARK_VARIABLE] = mark

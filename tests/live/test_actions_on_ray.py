@@ -15,6 +15,7 @@ import pytest
 from domain.identifiers import JobName
 from domain.resources import TaskResources
 from domain.workload import Command, JobSpecification, RetryPolicy, WorkloadSpecification
+from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import PATIENCE_REAL_S, RealService, patiently, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, training
 from tests.live.world import A100, RANKING
@@ -94,7 +95,7 @@ def test_training_migrates_with_its_work_whatever_dies_meanwhile(
     tmp_path: Path, killed: tuple[str, str] | None
 ) -> None:
     release = tmp_path / "release"
-    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         (workload,) = service.submit([training("moving", release)])
         service.until_task_process(workload)
         saved = service.until_checkpoint(workload).checkpoint_progress

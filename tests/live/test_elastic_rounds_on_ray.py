@@ -9,6 +9,7 @@ import pytest
 from domain.fleet import Fleet, Region
 from domain.workload import Emulated
 from services.configuration import Configuration
+from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import patiently, real_service
 from tests.live.real_workloads import CLOCK_SPEED, TWO_TENANTS
 from tests.live.test_actions_on_ray import data_parallel, has, losses, until_logged, until_processes
@@ -25,7 +26,7 @@ def test_training_grows_into_an_idle_region_and_makes_room_for_others() -> None:
     job = wanted.jobs[0]
     # Four tasks of two GPUs fill the machine.
     elastic = replace(wanted, jobs=(replace(job, resources=job.resources._replace(gpus=2), max_tasks=4),))
-    with real_service(ONE_MACHINE, TWO_TENANTS, CLOCK_SPEED, ROUNDS) as service:
+    with real_service(ONE_MACHINE, TWO_TENANTS, CLOCK_SPEED, ROUNDS, tiers=TierProcesses.SEPARATE) as service:
         (workload,) = service.submit([elastic])
         service.until(has("started", workload), "runs")
         service.until(has("resized", workload), "grown by itself")

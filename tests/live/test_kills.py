@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import RealService, Tier, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
 
@@ -16,7 +17,7 @@ _HAPPENINGS = ("started", "completed")
 
 
 def test_kill_9_of_everything_in_turn(generator: np.random.Generator) -> None:
-    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         release = service.home / "release"
         trainings = service.submit([training(f"training-{number}", release) for number in range(2)])
         processes = {name: _process_that_has_saved(service, name) for name in trainings}

@@ -26,6 +26,7 @@ from domain.resources import Quota, TaskResources
 from domain.tenant import Tenant
 from domain.workload import Command, Emulated, JobSpecification, WorkloadSpecification
 from services.database.embedded import EmbeddedLayout
+from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import RealService, patiently, real_service
 from tests.live.running import LiveRun, in_live_service
 from tests.live.scripted_inference import ScriptedInference
@@ -230,7 +231,11 @@ def test_never_on_two_sides_whenever_the_region_is_killed(tmp_path: Path) -> Non
     with ScriptedInference(tmp_path) as inference, ExitStack() as stack:
         inference.needs(4)
         fleet = fleet_with(inference)
-        service = stack.enter_context(real_service(fleet, (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 40})),), 60.0))
+        service = stack.enter_context(
+            real_service(
+                fleet, (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 40})),), 60.0, tiers=TierProcesses.SEPARATE
+            )
+        )
         watch = stack.enter_context(watching_sides(EmbeddedLayout.of(service.home).url()))
         workloads = service.submit([whole_machine(f"w{number}") for number in range(6)])
         for needed in (0, 3, 1, 4):

@@ -8,6 +8,7 @@ import pytest
 
 from domain.fleet import Fleet, Region
 from domain.workload import Emulated
+from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import patiently, real_service
 from tests.live.real_workloads import CLOCK_SPEED, TWO_TENANTS, training
 from tests.live.world import A100, EAST, RANKING, gpu_cluster, one_job
@@ -24,7 +25,7 @@ requests:
 
 def test_machines_move_beside_running_processes_and_through_the_death_of_the_region(tmp_path: Path) -> None:
     release = tmp_path / "release"
-    with real_service(_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+    with real_service(_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:
         (trained,) = service.submit([training("trained", release)])
         process = service.until_task_process(trained)
         patiently(lambda: service.client.apply_machine_requests(_REQUESTS))
