@@ -64,6 +64,13 @@ def test_a_day_of_a_workload(topmast: Topmast) -> None:
     assert workload(topmast, new)["state"] == "PENDING"
 
 
+def test_an_array_that_there_is_not_is_not_an_empty_list(topmast: Topmast) -> None:
+    for options in ((), ("--json",), ("--all",)):
+        nothing = topmast("list", "--array", "nope", *options)
+        assert nothing.exit_code == ExitCode.NOT_FOUND
+        assert "there is no array 'nope'" in nothing.stderr
+
+
 def test_labels_choose_what_is_listed_and_cancelled(topmast: Topmast) -> None:
     names = {submitted(topmast, "--label", f"sweep={value}") for value in ("a", "b", "b")}
     chosen = topmast("list", "-l", "sweep=b", "--json")

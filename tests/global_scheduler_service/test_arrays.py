@@ -72,6 +72,14 @@ def test_an_array_is_one_row_whose_elements_are_workloads(database_url: str) -> 
         assert (whole.state, whole.specification.array, whole.reason) == (PENDING, "0-15:4,7", "5 elements: 5 pending")
         error = await refused(service.get(f"{name}[5]"))
         assert error.code() is grpc.StatusCode.NOT_FOUND
+        # An array of which nothing passes the filter is another thing than one that there is not.
+        assert not await rows(
+            service, messages.ListWorkloadsRequest(array=name, states=[workload_pb2.WORKLOAD_STATE_FAILED])
+        )
+        for nothing in ("nope", other):
+            error = await refused(service.stub.ListWorkloads(messages.ListWorkloadsRequest(array=nothing)))
+            assert error.code() is grpc.StatusCode.NOT_FOUND
+            assert f"there is no array '{nothing}'" in (error.details() or "")
 
     in_service(database_url, scenario)
 
