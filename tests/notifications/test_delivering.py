@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -20,9 +23,10 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import GLOBAL_LEASE, Lease, LeaseLost
 from services.database.workload_store import NewWorkload, insert_submissions
-from services.notifications.notifier import Notifier
+from services.notifications.notifier import MADE_SECRET, Notifier
 from services.notifications.sender import HttpSender
 from services.notifications.settings import NotificationSettings
+from services.notifications.signing import secret_at
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import ADS, TENANTS, specification
 from tests.notifications.receiver import Receiver, Told, receiving
@@ -309,6 +313,41 @@ def test_who_does_not_answer_in_time_is_asked_again(database_url: str, tmp_path:
         assert (state.waiting, state.error) == (1, "did not answer in time")
 
     in_telling(database_url, tmp_path, scenario, NotificationSettings(timeout_real_s=0.2))
+
+
+def test_names_that_nobody_resolves_hold_up_no_other_work(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same process, whose tiers all use the threads of its event loop."""
+    released = threading.Event()
+
+    async def scenario(world: Telling, _: Receiver) -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        def hanging(*_: object, **__: object) -> NoReturn:
+            loop.call_soon_threadsafe(asked.set)
+            released.wait()
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        for number in range(3):
+            await world.submit(f"w-{number}", f"http://hangs-{number}.example/")
+            await world.happen(f"w-{number}", EventKind.COMPLETED)
+        await world.notifier.find(world.lease)
+        # The secret is read in such a thread, too.
+        await asyncio.to_thread(secret_at, tmp_path / MADE_SECRET)
+        monkeypatch.setattr(socket, "getaddrinfo", hanging)
+        try:
+            sending = asyncio.ensure_future(world.notifier.send_due(world.sender))
+            async with asyncio.timeout(5.0):
+                await asked.wait()
+                assert await asyncio.to_thread(lambda: "done") == "done"
+            await sending
+        finally:
+            released.set()
+        assert (await world.state("w-1")).error == "did not answer in time"
+
+    in_telling(database_url, tmp_path, scenario, NotificationSettings(timeout_real_s=2.0))
 
 
 def test_who_may_not_be_told_is_not(database_url: str, tmp_path: Path) -> None:
