@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import grpc
+import pytest
 from google.rpc import error_details_pb2
 
 from services.wire.workloads import specification_to_proto
@@ -149,7 +150,13 @@ def test_an_array_is_held_released_and_cancelled_as_a_whole(database_url: str) -
         # Only elements are requeued: what ended is submitted anew with its index.
         error = await refused(service.stub.RequeueWorkloads(messages.RequeueWorkloadsRequest(workloads=[name])))
         (violation,) = detail(error, error_details_pb2.PreconditionFailure).violations
-        assert "name elements of it" in violation.description
+        assert "name one element of it" in violation.description
+        move = service.stub.MigrateWorkload(messages.MoveWorkloadRequest(workload=name))
+        error = await refused(move)
+        assert f"{name} is an array: name one element of it, {name}[INDEX]" in (error.details() or "")
+        with pytest.raises(grpc.aio.AioRpcError, match="is an array"):
+            async for _ in service.stub.WatchEvents(messages.WatchEventsRequest(workload=name, follow=True)):
+                pass
         anew = await service.stub.RequeueWorkloads(messages.RequeueWorkloadsRequest(workloads=[f"{name}[9]"]))
         again = await service.get(anew.workloads[0].submitted_anew_as + "[9]")
         assert again.array_index == 9
