@@ -17,6 +17,7 @@ from domain.workload_array import element_name, element_of, elements_due, parse_
 from services.database import event_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.state_guards import quoted
 
 if TYPE_CHECKING:
     from services.database.workload_store import NewWorkload
@@ -100,9 +101,19 @@ class DueElement:
     specification: bytes
 
 
-async def waiting_arrays(connection: AnyConnection) -> list[WorkloadId]:
-    """The arrays of which elements may wait for their turn."""
-    cursor = await connection.execute("SELECT array_id FROM workload_arrays WHERE waiting ORDER BY array_id")
+# As the index says it that holds only these (workloads_active_of_array).
+_ACTIVE = f"""NOT w.awaits_turn AND w.state NOT IN ({quoted(ENDED)})
+              AND NOT (w.state = '{State.PENDING.value}' AND w.held_by IS NOT NULL)"""
+
+
+async def arrays_with_room(connection: AnyConnection) -> list[WorkloadId]:
+    """The arrays of which elements may wait for their turn, and another one may be active."""
+    cursor = await connection.execute(
+        f"""SELECT a.array_id FROM workload_arrays a
+             WHERE a.waiting
+               AND a.at_most > (SELECT count(*) FROM workloads w WHERE w.array_id = a.array_id AND {_ACTIVE})
+             ORDER BY a.array_id"""
+    )
     return [WorkloadId(row[0]) for row in await cursor.fetchall()]
 
 
@@ -115,11 +126,7 @@ async def take_turns(connection: AnyConnection, array: WorkloadId) -> list[DueEl
     if row is None:
         return []
     at_most = int(row[0])
-    cursor = await connection.execute(
-        """SELECT count(*) FROM workloads WHERE array_id = %s AND NOT awaits_turn AND state <> ALL(%s)
-              AND NOT (state = %s AND held_by IS NOT NULL)""",
-        (array, sorted(ENDED), State.PENDING.value),
-    )
+    cursor = await connection.execute(f"SELECT count(*) FROM workloads w WHERE w.array_id = %s AND {_ACTIVE}", (array,))
     counted = await cursor.fetchone()
     active = int(counted[0]) if counted is not None else 0
     # What is being held or cancelled at this moment is passed over: who does that may wait for the row of the array.

@@ -8,6 +8,8 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
+from domain.identifiers import WorkloadId
+from services.database import array_store
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import specification
 from tests.global_scheduler_service.service import Service, detail, in_service, refused, violated_fields
@@ -160,6 +162,24 @@ def test_an_array_is_held_released_and_cancelled_as_a_whole(database_url: str) -
         anew = await service.stub.RequeueWorkloads(messages.RequeueWorkloadsRequest(workloads=[f"{name}[9]"]))
         again = await service.get(anew.workloads[0].submitted_anew_as + "[9]")
         assert again.array_index == 9
+
+    in_service(database_url, scenario)
+
+
+def test_only_arrays_with_room_are_looked_at_one_by_one(database_url: str) -> None:
+    """However many others are as full as they may be."""
+
+    async def scenario(service: Service) -> None:
+        full, open_ = await submit(service, "0-4%2"), await submit(service, "0-4%2")
+
+        async def with_room() -> list[WorkloadId]:
+            return await service.database.run(array_store.arrays_with_room, snapshot=True)
+
+        assert await with_room() == []
+        await service.rows("UPDATE workload_arrays SET at_most = 3 WHERE array_id = %s RETURNING 1", open_)
+        await until_queued(service, f"{open_}-000002")
+        assert await with_room() == []
+        assert f"{full}-000002" not in await entries(service)
 
     in_service(database_url, scenario)
 
