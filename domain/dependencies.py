@@ -1,4 +1,7 @@
-"""A workload may wait for others: `ok:w-1` until that one has completed, `failed:w-1` until it has failed, `any:w-1` until it has ended."""
+"""A workload may wait for others: `ok:w-1` until that one has completed, `failed:w-1` until it has failed, `any:w-1` until it has ended.
+
+An array has ended when all its elements have: it failed if one did, else it was cancelled if one was, and else it completed.
+"""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.rounds import AuctionSettings
 from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
+from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.memory_watch import LOOK_EVERY_S, RESERVE_BYTES, MemorySettings
 from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
@@ -153,6 +154,13 @@ class TaskMemoryConfiguration(Schema):
         )
 
 
+class EnvironmentsConfiguration(Schema):
+    """How environments of tasks (requirements, conda, images) are made on the machines."""
+
+    build_timeout_real_s: float = Field(default=BUILD_TIMEOUT_S, ge=1.0, le=GREATEST_REAL_S)
+    """An attempt fails whose environment is not ready then on each of its machines."""
+
+
 class Configuration(Schema):
     """Everything, with defaults that suit a small fleet."""
 
@@ -185,6 +193,9 @@ class Configuration(Schema):
 
     task_memory: TaskMemoryConfiguration = TaskMemoryConfiguration()
     """What keeps tasks to their memory, and leaves machines some."""
+
+    environments: EnvironmentsConfiguration = EnvironmentsConfiguration()
+    """How environments of tasks are made."""
 
     storage: StorageSettings = StorageSettings()
     """Where the service keeps files that several tiers need."""

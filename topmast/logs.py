@@ -54,7 +54,9 @@ class LogSelection:
     def of(self, workload: Workload) -> LogSelection:
         """The same by the workload's own name: ARRAY[7] stands for one. Raises InvalidArgumentError for an array as a whole."""
         if workload.elements is not None:
-            raise refused("workload", f"{workload.workload} is an array; read one element: {workload.workload}[INDEX]")
+            raise refused(
+                "workload", f"{workload.workload} is an array; name one element of it: {workload.workload}[INDEX]"
+            )
         return replace(self, workload=workload.workload)
 
     def refuse_unknown_tasks(self, workload: Workload) -> None:

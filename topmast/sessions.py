@@ -79,10 +79,10 @@ def input_request(given: bytes | TerminalSize) -> cluster_manager_pb2.OpenSessio
 def session_place(workload: Workload, job: str, task: int) -> SessionPlace:
     """Where the task runs now; `job` empty: the first job.
 
-    Raises NotFoundError where there is no such job or task, PreconditionError where it does not run, with the state and why.
+    Raises InvalidArgumentError for an array, NotFoundError where there is no such job or task, PreconditionError where it does not run, with the state and why.
     """
     name = job or workload.specification.jobs[0].name
-    LogSelection(workload.workload, None, name, task).checked().refuse_unknown_tasks(workload)
+    LogSelection(workload.workload, None, name, task).checked().of(workload).refuse_unknown_tasks(workload)
     running = _running_attempt(workload)
     if running is None:
         raise PreconditionError(f"workload {workload.workload} does not run, it is {state_words(workload)}")

@@ -160,6 +160,7 @@ class ClusterManagerTier:
             stores,
             allow_interval_s=interval_s,
             memory=self._configuration.task_memory.settings(),
+            build_timeout_s=self._configuration.environments.build_timeout_real_s,
         )
         processes = RayExecutor(self._cluster, machines, self._clock, configuration, allowed_s)
         return RoutingExecutor(EmulatedExecutor(self._clock), processes)

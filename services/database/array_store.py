@@ -6,17 +6,18 @@ pending, is not. Only `give_turns` makes elements active again, and it has the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from domain.events import Event, EventKind
 from domain.identifiers import TenantId, WorkloadId
-from domain.life_cycle import ENDED, State
+from domain.life_cycle import ENDED, LIVE, QUEUED, State
 from domain.workload_array import element_name, element_of, elements_due, parse_array
 from services.database import event_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.state_guards import quoted
 
 if TYPE_CHECKING:
     from services.database.workload_store import NewWorkload
@@ -100,9 +101,19 @@ class DueElement:
     specification: bytes
 
 
-async def waiting_arrays(connection: AnyConnection) -> list[WorkloadId]:
-    """The arrays of which elements may wait for their turn."""
-    cursor = await connection.execute("SELECT array_id FROM workload_arrays WHERE waiting ORDER BY array_id")
+# As the index says it that holds only these (workloads_active_of_array).
+_ACTIVE = f"""NOT w.awaits_turn AND w.state NOT IN ({quoted(ENDED)})
+              AND NOT (w.state = '{State.PENDING.value}' AND w.held_by IS NOT NULL)"""
+
+
+async def arrays_with_room(connection: AnyConnection) -> list[WorkloadId]:
+    """The arrays of which elements may wait for their turn, and another one may be active."""
+    cursor = await connection.execute(
+        f"""SELECT a.array_id FROM workload_arrays a
+             WHERE a.waiting
+               AND a.at_most > (SELECT count(*) FROM workloads w WHERE w.array_id = a.array_id AND {_ACTIVE})
+             ORDER BY a.array_id"""
+    )
     return [WorkloadId(row[0]) for row in await cursor.fetchall()]
 
 
@@ -115,11 +126,7 @@ async def take_turns(connection: AnyConnection, array: WorkloadId) -> list[DueEl
     if row is None:
         return []
     at_most = int(row[0])
-    cursor = await connection.execute(
-        """SELECT count(*) FROM workloads WHERE array_id = %s AND NOT awaits_turn AND state <> ALL(%s)
-              AND NOT (state = %s AND held_by IS NOT NULL)""",
-        (array, sorted(ENDED), State.PENDING.value),
-    )
+    cursor = await connection.execute(f"SELECT count(*) FROM workloads w WHERE w.array_id = %s AND {_ACTIVE}", (array,))
     counted = await cursor.fetchone()
     active = int(counted[0]) if counted is not None else 0
     # What is being held or cancelled at this moment is passed over: who does that may wait for the row of the array.
@@ -207,6 +214,47 @@ async def counts_of(connection: AnyConnection, arrays: Sequence[WorkloadId]) -> 
         failed = await _first_failed(connection, array) if of_array.get(State.FAILED) else ()
         counts[array] = ArrayCounts(of_array, awaiting.get(array, 0), failed, ended_s.get(array))
     return counts
+
+
+@dataclass(frozen=True, slots=True)
+class WholeArray:
+    """An array among workloads: what it is called, whose it is, and how it is as a whole."""
+
+    name: str
+    tenant: TenantId
+    submitted_s: float
+    state: State
+    """An end when all elements have ended."""
+
+
+async def whole_arrays(connection: AnyConnection, names: Collection[str]) -> dict[str, WholeArray]:
+    """Those of the names that are arrays."""
+    if not names:
+        return {}
+    # Elements differ in none of these.
+    cursor = await connection.execute(
+        """SELECT u.name, one.name, one.tenant, one.submitted_s
+             FROM unnest(%s::text[]) AS u (name)
+             JOIN LATERAL (SELECT w.name, w.tenant, w.submitted_s FROM workloads w WHERE w.array_id = u.name LIMIT 1)
+                  AS one ON true""",
+        (sorted(names),),
+    )
+    rows = await cursor.fetchall()
+    counts = await counts_of(connection, [WorkloadId(row[0]) for row in rows])
+    return {row[0]: WholeArray(row[1], TenantId(row[2]), row[3], counts[WorkloadId(row[0])].state) for row in rows}
+
+
+async def ended_arrays(connection: AnyConnection, names: Collection[str]) -> dict[str, State]:
+    """Those of the names that are arrays of which all elements have ended, and how they have as a whole."""
+    if not names:
+        return {}
+    cursor = await connection.execute(
+        """SELECT u.name FROM unnest(%s::text[]) AS u (name)
+            WHERE NOT EXISTS (SELECT FROM workloads w WHERE w.array_id = u.name AND w.state = ANY(%s))""",
+        (sorted(names), sorted(LIVE | QUEUED)),
+    )
+    counts = await counts_of(connection, [WorkloadId(row[0]) for row in await cursor.fetchall()])
+    return {str(array): one.state for array, one in counts.items()}
 
 
 async def _first_failed(connection: AnyConnection, array: WorkloadId) -> tuple[int, ...]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from psycopg.rows import TupleRow
-
 from domain.dependencies import Dependency, is_met, never_met
 from domain.events import Event, EventKind
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import Happening, State, state_after
 from domain.workload import WorkloadSpecification
-from services.database import event_store
+from domain.workload_array import element_of
+from services.database import array_store, event_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.state_guards import StateChangeRefused, before
@@ -65,10 +64,7 @@ async def open_dependencies(
 
     Raises DependencyRefused where another one does not exist, is of another tenant, or has ended otherwise.
     """
-    # An array is no workload that ends: its elements are.
-    together = {
-        workload: (specification.tenant, State.PENDING) for workload, specification in new if not specification.array
-    }
+    together = {workload: (specification.tenant, State.PENDING) for workload, specification in new}
     named = {one.workload for _, specification in new for one in specification.after} - together.keys()
     if not any(specification.after for _, specification in new):
         return {}
@@ -79,6 +75,8 @@ async def open_dependencies(
         **{str(workload): found for workload, found in together.items()},
         **{str(row[0]): (TenantId(row[1]), State(row[2])) for row in await cursor.fetchall()},
     }
+    arrays = await array_store.whole_arrays(connection, named - known.keys())
+    known |= {array: (one.tenant, one.state) for array, one in arrays.items()}
     waits: dict[WorkloadId, tuple[Dependency, ...]] = {}
     for workload, specification in new:
         left = []
@@ -89,7 +87,7 @@ async def open_dependencies(
                     workload,
                     position,
                     f"is {dependency}, but tenant {specification.tenant} has no workload {dependency.workload},"
-                    " and none of that name is submitted with it (of an array, wait for its elements, one by one)",
+                    " and none of that name is submitted with it",
                 )
             met = is_met(dependency, found[1])
             if met is False:
@@ -140,6 +138,10 @@ _DIRECT = """
     SELECT DISTINCT d.workload FROM workload_dependencies d JOIN workloads n ON n.workload = d.needs
      WHERE NOT d.settled AND n.ended_s IS NOT NULL"""
 
+_ON_ARRAYS = """
+    SELECT d.workload, d.needs FROM workload_dependencies d
+     WHERE NOT d.settled AND NOT EXISTS (SELECT FROM workloads n WHERE n.workload = d.needs)"""
+
 _BELOW = """
     WITH RECURSIVE below AS (
         SELECT unnest(%s::text[]) COLLATE "C" AS workload
@@ -157,7 +159,23 @@ async def affected(connection: AnyConnection, names: Sequence[str] | None) -> li
             f"{_DIRECT} AND d.needs = ANY(%(names)s) UNION {_DIRECT} AND d.workload = ANY(%(names)s)",
             {"names": list(names)},
         )
-    return [row[0] for row in await cursor.fetchall()]
+    return sorted({*[row[0] for row in await cursor.fetchall()], *await _affected_by_arrays(connection, names)})
+
+
+async def _affected_by_arrays(connection: AnyConnection, names: Sequence[str] | None) -> list[str]:
+    """The same, of those that wait for an array: it ends with the last of its elements."""
+    if names is None:
+        cursor = await connection.execute(_ON_ARRAYS)
+    else:
+        elements = map(element_of, map(WorkloadId, names))
+        arrays = sorted({element[0] for element in elements if element is not None})
+        cursor = await connection.execute(
+            f"{_ON_ARRAYS} AND d.needs = ANY(%(arrays)s) UNION {_ON_ARRAYS} AND d.workload = ANY(%(names)s)",
+            {"arrays": arrays, "names": list(names)},
+        )
+    waits = [(row[0], row[1]) for row in await cursor.fetchall()]
+    ended = await array_store.ended_arrays(connection, {needs for _, needs in waits})
+    return [workload for workload, needs in waits if needs in ended]
 
 
 async def below(connection: AnyConnection, workloads: Sequence[str]) -> list[str]:
@@ -170,17 +188,20 @@ async def load_waiting(connection: AnyConnection, workloads: Sequence[str]) -> W
     """For what these wait; those that wait for nothing are left out."""
     cursor = await connection.execute(
         """SELECT d.workload, d.condition, d.needs, n.state, n.ended_s IS NOT NULL
-             FROM workload_dependencies d JOIN workloads n ON n.workload = d.needs
+             FROM workload_dependencies d LEFT JOIN workloads n ON n.workload = d.needs
             WHERE d.workload = ANY(%s) AND NOT d.settled ORDER BY d.workload, d.position""",
         (list(workloads),),
     )
+    arrays: set[str] = set()
     waits: dict[WorkloadId, list[Dependency]] = {}
     states: dict[str, State] = {}
     for workload, condition, needs, state, ended in await cursor.fetchall():
         waits.setdefault(WorkloadId(workload), []).append(Dependency(condition, needs))
-        if ended:
+        if state is None:
+            arrays.add(needs)
+        elif ended:
             states[needs] = State(state)
-    return Waiting(waits, states)
+    return Waiting(waits, states | await array_store.ended_arrays(connection, arrays))
 
 
 async def mark_met(connection: AnyConnection, met: Sequence[tuple[WorkloadId, Dependency]]) -> None:
@@ -244,13 +265,21 @@ async def awaited(
         return {}
     cursor = await connection.execute(
         """SELECT d.workload, d.condition, d.needs, n.name, n.state
-             FROM workload_dependencies d JOIN workloads n ON n.workload = d.needs
+             FROM workload_dependencies d LEFT JOIN workloads n ON n.workload = d.needs
             WHERE d.workload = ANY(%s) AND NOT d.settled ORDER BY d.workload, d.position""",
         (list(workloads),),
     )
+    rows = await cursor.fetchall()
+    arrays = await array_store.whole_arrays(connection, {row[2] for row in rows if row[4] is None})
     found: dict[WorkloadId, list[AwaitedWorkload]] = {}
-    for workload, condition, needs, name, state in await cursor.fetchall():
-        one = AwaitedWorkload(Dependency(condition, needs), name, State(state))
+    for workload, condition, needs, name, state in rows:
+        array = arrays.get(needs)
+        dependency = Dependency(condition, needs)
+        one = (
+            AwaitedWorkload(dependency, name, State(state))
+            if array is None
+            else AwaitedWorkload(dependency, array.name, array.state)
+        )
         found.setdefault(WorkloadId(workload), []).append(one)
     return {workload: tuple(each) for workload, each in found.items()}
 
@@ -289,12 +318,14 @@ async def graph_of(connection: AnyConnection, workload: str) -> tuple[tuple[Grap
     for name, condition, needs in await cursor.fetchall():
         after.setdefault(name, []).append(Dependency(condition, needs))
     cursor = await connection.execute(
-        """SELECT w.workload, w.name, coalesce(q.state, w.state) FROM workloads w LEFT JOIN queue_entries q USING (workload)
-            WHERE w.workload = ANY(%s) ORDER BY w.submitted_s, w.workload""",
+        """SELECT w.submitted_s, w.workload, w.name, coalesce(q.state, w.state)
+             FROM workloads w LEFT JOIN queue_entries q USING (workload) WHERE w.workload = ANY(%s)""",
         (told,),
     )
-    return tuple(_in_graph(row, after) for row in await cursor.fetchall()), len(found) <= GREATEST_GRAPH
-
-
-def _in_graph(row: TupleRow, after: Mapping[str, Sequence[Dependency]]) -> GraphWorkload:
-    return GraphWorkload(WorkloadId(row[0]), row[1], State(row[2]), tuple(after.get(row[0], ())))
+    rows = [(row[0], row[1], row[2], State(row[3])) for row in await cursor.fetchall()]
+    arrays = await array_store.whole_arrays(connection, {*told} - {row[1] for row in rows})
+    rows += [(one.submitted_s, array, one.name, one.state) for array, one in arrays.items()]
+    workloads = [
+        GraphWorkload(WorkloadId(one), name, state, tuple(after.get(one, ()))) for _, one, name, state in sorted(rows)
+    ]
+    return tuple(workloads), len(found) <= GREATEST_GRAPH

@@ -173,22 +173,28 @@ async def store(connection: AnyConnection, new: Sequence[NewDelivery], through: 
 
 
 async def due(
-    connection: AnyConnection, now_real_s: float, per_host: int, under_way: Collection[WorkloadId]
+    connection: AnyConnection,
+    now_real_s: float,
+    per_host: int,
+    at_most: int,
+    under_way: Collection[WorkloadId],
+    without_hosts: Collection[str],
 ) -> list[DueDelivery]:
-    """What is to be sent now: of each workload the oldest alone, and of each host so many at most, the longest due first.
+    """What is to be sent now: of each workload the oldest alone, and of each host so many at most, the longest due first; the first of
+    every host before the second of any.
 
-    Of workloads of which something is under way nothing.
+    Of workloads of which something is under way nothing, and nothing of these hosts. It reads all that is due: ask for many.
     """
     cursor = await connection.execute(
         """SELECT workload, sequence, host, url, body, tries, made_real_s
              FROM (SELECT d.*, n.url,
                           row_number() OVER (PARTITION BY d.host ORDER BY d.due_real_s, d.workload) AS place
                      FROM notification_deliveries d JOIN notified_workloads n USING (workload)
-                    WHERE d.due_real_s <= %s AND d.workload <> ALL(%s)
+                    WHERE d.due_real_s <= %s AND d.workload <> ALL(%s) AND d.host <> ALL(%s)
                       AND NOT EXISTS (SELECT FROM notification_deliveries earlier
                                        WHERE earlier.workload = d.workload AND earlier.sequence < d.sequence)) AS found
-            WHERE place <= %s ORDER BY due_real_s, workload""",
-        (now_real_s, sorted(under_way), per_host),
+            WHERE place <= %s ORDER BY place, due_real_s, workload LIMIT %s""",
+        (now_real_s, sorted(under_way), sorted(without_hosts), per_host, at_most),
     )
     return [DueDelivery(WorkloadId(row[0]), *row[1:]) for row in await cursor.fetchall()]
 

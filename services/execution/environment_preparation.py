@@ -32,6 +32,9 @@ from services.execution.task_environment import is_withheld
 from services.execution.task_paths import last_lines
 from topmast_server.processes import module_command
 
+BUILD_TIMEOUT_S = 1_800.0
+"""In real seconds: a build that waits for an answer for ever would keep its machines for as long."""
+
 _SHOWN_LINES = 2
 _GPU_DEVICE = Path("/dev/nvidiactl")
 
@@ -51,10 +54,11 @@ class EnvironmentPreparation:
         self._builder: Process | None = None
         self._in_use: int | None = None
 
-    async def ready(self, home: Path, log: Path) -> PreparedEnvironment:
-        """What is ready now. May be asked again. Raises EnvironmentNotBuilt, also when it is closed meanwhile."""
+    async def ready(self, home: Path, log: Path, within_s: float) -> PreparedEnvironment:
+        """What is ready now. May be asked again: the first one's time counts. Raises EnvironmentNotBuilt, also when that is over, and when
+        it is closed meanwhile."""
         if self._getting is None:
-            self._getting = asyncio.create_task(self._get(home, log))
+            self._getting = asyncio.create_task(self._get(home, log, within_s))
         return await self._prepared()
 
     async def _prepared(self) -> PreparedEnvironment:
@@ -101,15 +105,26 @@ class EnvironmentPreparation:
             os.close(self._in_use)
             self._in_use = None
 
-    async def _get(self, home: Path, log: Path) -> PreparedEnvironment:
+    async def _get(self, home: Path, log: Path, within_s: float) -> PreparedEnvironment:
         place = place_of(home, self._runtime, self._attempt)
         while True:
             if not place.is_ready():
-                await self._build(EnvironmentTask(self._runtime, place.folder), log)
+                await self._build_within(within_s, EnvironmentTask(self._runtime, place.folder), log)
             self._in_use = await asyncio.to_thread(place.use)
             prepared = place.prepared()
             if self._in_use is not None and prepared is not None:
                 return prepared
+
+    async def _build_within(self, within_s: float, task: EnvironmentTask, log: Path) -> None:
+        """The time for which another task's build of the same environment is waited for counts, too."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._build(task, log)
+        except TimeoutError:
+            last = "; ".join(await asyncio.to_thread(last_lines, log, _SHOWN_LINES))
+            sentence = f"it was not ready within {within_s:g} s (environments.build_timeout_real_s in scheduler.yaml)"
+            told = f"{sentence}: {last}" if last else sentence
+            raise EnvironmentNotBuilt(f"environment could not be built: {told}") from None
 
     async def _build(self, task: EnvironmentTask, log: Path) -> None:
         """In a process of its own, with whose end everything ends that it has started."""

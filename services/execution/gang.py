@@ -14,6 +14,7 @@ from domain.placement_changes import flexible_among, name_of
 from domain.plan import TaskName
 from domain.workload import Emulated
 from services.execution.background_tasks import BackgroundTasks
+from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.executor import AttemptOrder, JobRendezvous
 from services.execution.gang_outcome import TaskEnd
 from services.execution.memory_watch import MemorySettings
@@ -85,13 +86,14 @@ class GangStart:
 @dataclass(frozen=True, slots=True)
 class GangLimits:
     """In real seconds: how long tasks may wait for their places (predecessors may still be saving their checkpoints
-    there), and how long the other tasks have when one has failed. `allowed_s`: how long tasks may run on from now if nothing
+    there), how long the other tasks have when one has failed, and how long their environments may be built. `allowed_s`: how long tasks may run on from now if nothing
     more is heard of their cluster's lease.
     """
 
     reservation_s: float
     failure_grace_s: float
     allowed_s: Callable[[], float] = lambda: math.inf
+    build_timeout_s: float = BUILD_TIMEOUT_S
 
 
 class Gang:
@@ -351,7 +353,7 @@ class Gang:
     async def _prepare_member(self, member: Member, home: Path) -> None:
         if member.handle is not None and not member.over:
             try:
-                member.take(await member.handle.prepare(home))
+                member.take(await member.handle.prepare(home, self._limits.build_timeout_s))
             except RunnerLost as lost:
                 member.lost = member.lost or str(lost)
 

@@ -21,6 +21,8 @@ class TaskMemory:
     used_bytes: int
     promised_bytes: int
     started_real_s: float
+    beside_bytes: int = 0
+    """What commands beside the task use of that."""
 
     @property
     def excess_bytes(self) -> int:
@@ -48,22 +50,25 @@ def chosen_to_end(tasks: Sequence[TaskMemory], available_bytes: int, reserve_byt
     return max(tasks, key=lambda task: (task.excess_bytes, task.used_bytes, task.started_real_s, task.name))
 
 
-def above_its_limit(used_bytes: int, limit: int) -> str:
-    """Why a task has ended that used more than it had asked for."""
-    return f"out of memory: it used {_at_least(used_bytes)}, its limit is {_gib(limit)} (--memory-gib)"
+def above_its_limit(used_bytes: int, limit: int, beside_bytes: int = 0) -> str:
+    """Why a task has ended that used more than it had asked for, with what commands beside it used of that."""
+    return f"out of memory: it used {_used(used_bytes, beside_bytes)}, its limit is {_gib(limit)} (--memory-gib)"
 
 
-def ended_by_kernel(limit: int) -> str:
-    """Why a task has ended of which the kernel killed a process at the limit of its control group."""
-    return f"out of memory: the kernel killed a process of it at its limit of {_gib(limit)} (--memory-gib)"
+def ended_by_kernel(limit: int, *, had_commands: bool = False) -> str:
+    """Why a task has ended of which the kernel killed a process at the limit of its control group, in which commands beside it
+    are, too: whose process that was is not known."""
+    whose = "it, or of a command that exec or run -it started beside it," if had_commands else "it"
+    return f"out of memory: the kernel killed a process of {whose} at its limit of {_gib(limit)} (--memory-gib)"
 
 
 def ended_for_machine(task: TaskMemory, available_bytes: int, reserve_bytes: int) -> str:
     """Why a task has ended that was chosen for its machine's sake."""
+    used = _used(task.used_bytes, task.beside_bytes)
     why = (
-        f"of its tasks this one exceeded most what it was given: it used {_at_least(task.used_bytes)} and has {_gib(task.promised_bytes)}"
+        f"of its tasks this one exceeded most what it was given: it used {used} and has {_gib(task.promised_bytes)}"
         if task.excess_bytes
-        else f"of its tasks this one used most: {_at_least(task.used_bytes)} of the {_gib(task.promised_bytes)} that it has"
+        else f"of its tasks this one used most: {used} of the {_gib(task.promised_bytes)} that it has"
     )
     left = f"{_gib(available_bytes)} left, less than its reserve of {_gib(reserve_bytes)}"
     return f"out of memory: the machine had {left}; {why}"
@@ -81,6 +86,15 @@ def _asked_mebibytes(resources: TaskResources) -> int:
 
 def _gib(amount_bytes: int) -> str:
     return f"{amount_bytes / _GIB:.3g} GiB"
+
+
+def _used(used_bytes: int, beside_bytes: int) -> str:
+    commands = (
+        f" ({_at_least(beside_bytes)} of that in commands that exec or run -it started beside it)"
+        if beside_bytes
+        else ""
+    )
+    return _at_least(used_bytes) + commands
 
 
 def _at_least(amount_bytes: int) -> str:

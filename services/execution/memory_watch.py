@@ -145,7 +145,7 @@ class MemoryWatch:
         if not exit_code:
             return MemoryEnd()
         if not why and group is not None and self._limit_bytes is not None and group.kernel_kills() > 0:
-            why = memory_rules.ended_by_kernel(self._limit_bytes)
+            why = memory_rules.ended_by_kernel(self._limit_bytes, had_commands=bool(self._beside))
         if why:
             # Where the task's own output ends.
             with suppress(OSError), self._log.open("a", encoding="utf-8") as log:
@@ -197,12 +197,7 @@ class MemoryWatch:
         self._above = above
 
     def _keep_reserve(self, tasks: list[WatchedTask], tree: ProcessTree, left: int) -> None:
-        used = {
-            task.name: TaskMemory(
-                task.name, exact_bytes(_processes(task, tree)), task.promised_bytes, task.started_real_s
-            )
-            for task in tasks
-        }
+        used = {task.name: _memory_of(task, tree) for task in tasks}
         chosen = memory_rules.chosen_to_end(list(used.values()), left, self._settings.reserve_bytes)
         if chosen is None:
             return
@@ -217,16 +212,16 @@ class MemoryWatch:
         if task.group:
             # The kernel sees to that; of several processes it may have killed only one.
             if ControlGroup(Path(task.group)).kernel_kills() > 0:
-                self._end_task(task, tree, memory_rules.ended_by_kernel(limit))
+                self._end_task(task, tree, memory_rules.ended_by_kernel(limit, had_commands=bool(task.beside)))
             return False
-        processes = _processes(task, tree)
-        if most_bytes(processes) <= limit:
+        if most_bytes([*tree.below(task.reaper_id), *_beside(task, tree)]) <= limit:
             return False
-        used = exact_bytes(processes)
-        if used <= limit:
+        memory = _memory_of(task, tree)
+        if memory.used_bytes <= limit:
             return False
         if self._above.get(task.reaper_id, 0) + 1 >= _LOOKS_ABOVE:
-            self._end_task(task, tree, memory_rules.above_its_limit(used, limit))
+            sentence = memory_rules.above_its_limit(memory.used_bytes, limit, memory.beside_bytes)
+            self._end_task(task, tree, sentence)
         return True
 
     def _end_task(self, task: WatchedTask, tree: ProcessTree, sentence: str) -> None:
@@ -250,9 +245,11 @@ class MemoryWatch:
             self._tasks.remove(task.reaper_id)
 
 
-def _processes(task: WatchedTask, tree: ProcessTree) -> list[int]:
-    """All that uses the task's memory."""
-    return [*tree.below(task.reaper_id), *_beside(task, tree)]
+def _memory_of(task: WatchedTask, tree: ProcessTree) -> TaskMemory:
+    """All that counts as the task's."""
+    beside_bytes = exact_bytes(_beside(task, tree))
+    used_bytes = exact_bytes(tree.below(task.reaper_id)) + beside_bytes
+    return TaskMemory(task.name, used_bytes, task.promised_bytes, task.started_real_s, beside_bytes)
 
 
 def _beside(task: WatchedTask, tree: ProcessTree) -> list[int]:

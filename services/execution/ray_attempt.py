@@ -17,6 +17,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import Emulated
 from services.clock import ServiceClock
 from services.execution.background_tasks import BackgroundTasks
+from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.executor import (
     AttemptOrder,
     AttemptPhase,
@@ -64,6 +65,8 @@ class RayExecutorConfiguration:
     first_look_s: float = 5.0
     """So long Ray is waited for to say which machines there are, before anything else is answered."""
     memory: MemorySettings = MemorySettings()
+    build_timeout_s: float = BUILD_TIMEOUT_S
+    """So long the environment of a task may be built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,12 @@ class AttemptSurroundings:
     @property
     def limits(self) -> GangLimits:
         configuration = self.configuration
-        return GangLimits(configuration.reservation_timeout_s, configuration.failure_grace_s, self.allowed_s)
+        return GangLimits(
+            configuration.reservation_timeout_s,
+            configuration.failure_grace_s,
+            self.allowed_s,
+            configuration.build_timeout_s,
+        )
 
 
 class _Over(Exception):

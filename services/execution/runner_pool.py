@@ -94,8 +94,8 @@ class RunnerHandle:
     async def fetch_files(self, home: Path, stores: StoreUrls) -> Unprepared | None:
         return cast("Unprepared | None", await self._call("fetch_files", home, stores))
 
-    async def prepare(self, home: Path) -> RunnerReport:
-        return cast(RunnerReport, await self._call("prepare", home))
+    async def prepare(self, home: Path, within_s: float) -> RunnerReport:
+        return cast(RunnerReport, await self._call("prepare", home, within_s))
 
     async def start(self, start: TaskStart) -> RunnerReport:
         return cast(RunnerReport, await self._call("start", start))

@@ -5,6 +5,7 @@ Everything here waits for files and the store: call it in a thread.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
@@ -46,25 +47,26 @@ class StoredLog:
     """Of one task, as far as it is in the store by now."""
 
     def __init__(self, store: StoredFiles, job: JobName, task: int, pieces: dict[int, tuple[str, int]]) -> None:
+        """`pieces`: path and bytes of each, by its first byte."""
         self.job = job
         self.task = task
-        self._store = store
-        self._pieces = pieces
-
-    @property
-    def size_bytes(self) -> int:
+        self.size_bytes = 0
         """Up to the first piece that is missing."""
-        end = 0
-        while end in self._pieces and self._pieces[end][1] > 0:
-            end += self._pieces[end][1]
-        return end
+        self._store = store
+        # What has run for weeks has tens of thousands: they are gone through once, and not for each read.
+        self._starts: list[int] = []
+        self._paths: list[str] = []
+        while (piece := pieces.get(self.size_bytes)) is not None and piece[1] > 0:
+            self._starts.append(self.size_bytes)
+            self._paths.append(piece[0])
+            self.size_bytes += piece[1]
 
     def read(self, start: int, size_bytes: int) -> bytes:
         """So many bytes from there at most, some at least if there are any. Raises StoreFailed."""
-        first = max((piece for piece in self._pieces if piece <= start), default=None)
-        if first is None or start >= self.size_bytes:
+        if start >= self.size_bytes:
             return b""
-        path, _ = self._pieces[first]
+        place = bisect_right(self._starts, start) - 1
+        first, path = self._starts[place], self._paths[place]
         return self._store.read(path, start - first, start - first + size_bytes)
 
 

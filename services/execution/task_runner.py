@@ -31,7 +31,7 @@ from services.execution import task_reaper
 from services.execution.control_group import ControlGroup, control_group
 from services.execution.cpu_affinity import limit_cpus
 from services.execution.entry_points import arguments_of
-from services.execution.environment_preparation import EnvironmentNotBuilt, EnvironmentPreparation
+from services.execution.environment_preparation import BUILD_TIMEOUT_S, EnvironmentNotBuilt, EnvironmentPreparation
 from services.execution.executor import AttemptOrder
 from services.execution.memory_watch import MemoryEnd, MemoryWatch
 from services.execution.prepared_environment import TaskProgram
@@ -146,11 +146,11 @@ class TaskRunner:
         finally:
             stopped.cancel()
 
-    async def prepare(self, home: Path) -> RunnerReport:
-        """Gets ready what the task runs in, however long that takes. The task has failed if that is not possible."""
+    async def prepare(self, home: Path, within_s: float = BUILD_TIMEOUT_S) -> RunnerReport:
+        """Gets ready what the task runs in. The task has failed if that is not possible, or not in that time (real seconds)."""
         if self._preparation is not None and self._report.state is RunnerState.READY:
             try:
-                await self._preparation.ready(home, self._log(TaskPaths(home)))
+                await self._preparation.ready(home, self._log(TaskPaths(home)), within_s)
             except EnvironmentNotBuilt as error:
                 async with self._one_at_a_time:
                     if self._report.state is RunnerState.READY:

@@ -11,6 +11,7 @@ from services.database import array_store, workload_reader
 from services.database.array_store import ArrayCounts
 from services.database.connection import AnyConnection
 from services.database.workload_reader import StoredWorkload
+from services.grpc_errors import PreconditionFailed
 from services.wire.workloads import state_to_proto
 from topmast.v1 import workload_pb2
 
@@ -23,6 +24,13 @@ async def array_in_full(connection: AnyConnection, array: WorkloadId) -> workloa
         return None
     counts = await array_store.counts_of(connection, [array])
     return array_message(stored, array, counts[array])
+
+
+async def refuse_array(connection: AnyConnection, name: WorkloadId) -> None:
+    """Raises PreconditionFailed for an array, where only one workload can be meant."""
+    if await array_store.first_element(connection, name) is not None:
+        sentence = f"{name} is an array: name one element of it, {name}[INDEX]"
+        raise PreconditionFailed("WORKLOAD_STATE", name, sentence)
 
 
 async def counts_of_first_elements(

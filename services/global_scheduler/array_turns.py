@@ -1,7 +1,8 @@
 """Elements of arrays get their turn: when others of their array have ended, as many enter the queue as may be there.
 
 A sweep, woken by whatever ends a workload and by the clock: what it misses at one time it finds at the next, whoever died in
-between. It looks at arrays of which elements wait, and counts the active ones; what else an array has costs nothing.
+between. One look finds the arrays of which elements wait and of which more may be active, and only these are locked; what else
+an array has costs nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ArrayTurns:
     async def give_turns(self) -> bool:
         """To all that are due, one transaction for each array; whether there may be more of them."""
         more = False
-        for array in await self._database.run(array_store.waiting_arrays, snapshot=True):
+        for array in await self._database.run(array_store.arrays_with_room, snapshot=True):
             given = await self._database.run(partial(self._give, array))
             more = more or given == array_store.MOST_TURNS
         return more

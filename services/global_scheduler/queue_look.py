@@ -8,7 +8,7 @@ from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
 from formats.scheduler_file import NO_ELASTIC, NO_TUNING, PlacementSection
-from services.database import gang_reservation_store, notification_store, queue_store, workload_reader
+from services.database import array_store, gang_reservation_store, notification_store, queue_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.gang_reservation_store import ShownReservation
 from services.database.queue_store import QueueLine
@@ -24,6 +24,7 @@ from services.global_scheduler.workload_messages import (
     position_message,
     workload_message,
 )
+from services.grpc_errors import NotFound
 from services.wire.workloads import state_to_proto
 from topmast.v1 import global_scheduler_pb2 as messages
 from topmast.v1 import workload_pb2
@@ -88,7 +89,9 @@ class QueueLook:
     async def page(
         self, connection: AnyConnection, wanted: StoredWorkloadFilter, page_size: int, page_token: str
     ) -> messages.ListWorkloadsResponse:
-        """Raises BadPageToken."""
+        """Raises BadPageToken, and NotFound when elements are wanted of an array that there is not."""
+        if wanted.array is not None and await array_store.first_element(connection, wanted.array) is None:
+            raise NotFound("array", wanted.array, "lists have each array in one row, under its id")
         page = await workload_reader.list_page(connection, wanted, page_size, page_token)
         ranked = [stored.workload for stored in page.workloads if stored.position is not None]
         ranks = await queue_store.ranks_of(connection, ranked) if ranked else {}

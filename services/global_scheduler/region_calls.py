@@ -14,6 +14,7 @@ from services.database import attempt_store, fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.core_statements import execute
 from services.database.tables.workloads import WORKLOADS
+from services.global_scheduler.array_look import refuse_array
 from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed, Unavailable
 from services.tiers.tier_channel import tier_channel
 from topmast.v1 import global_scheduler_pb2, regional_scheduler_pb2, regional_scheduler_pb2_grpc
@@ -27,13 +28,14 @@ Answer = TypeVar("Answer")
 async def region_of(connection: AnyConnection, workload: WorkloadId) -> tuple[RegionId, str]:
     """The region where the workload runs, and the address of its scheduler.
 
-    Raises NotFound, PreconditionFailed when nothing of the workload runs, and Unavailable.
+    Raises NotFound, PreconditionFailed when nothing of the workload runs or it is an array, and Unavailable.
     """
     region = await attempt_store.region_of_running(connection, workload)
     if region is None:
         cursor = await execute(connection, select(WORKLOADS.c.state).where(WORKLOADS.c.workload == workload))
         row = await cursor.fetchone()
         if row is None:
+            await refuse_array(connection, workload)
             raise NotFound("workload", workload)
         raise PreconditionFailed("STATE", workload, f"{workload} is {row[0]}: only what runs can be changed")
     return region, await regional_address(connection, region)

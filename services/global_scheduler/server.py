@@ -19,6 +19,7 @@ from services.database.workload_reader import BadPageToken
 from services.database.workload_store import SubmissionResult
 from services.global_scheduler import draining, fleet_look, tenant_look
 from services.global_scheduler.applying import applied_message, checked_request, replacement
+from services.global_scheduler.array_look import refuse_array
 from services.global_scheduler.cancellation import cancel_workload_or_array
 from services.global_scheduler.declaring_lost import declare_lost
 from services.global_scheduler.dry_run import changes_of_fleet, changes_of_tenants
@@ -339,6 +340,10 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     ) -> AsyncIterator[event_pb2.Event]:
         wanted = event_filter(request)
         self._require_ready()
+        named = wanted.workload
+        if named is not None:
+            # Its elements have events, and it has none: who follows it would wait for ever.
+            await self._snapshot(lambda connection: refuse_array(connection, named))
         async with aclosing(
             event_stream(self._database, request.after_sequence, wanted, endless=request.follow)
         ) as events:

@@ -32,6 +32,7 @@ from services.database.dependency_store import HELD_BY_DEPENDENCIES
 from services.database.engine import Database
 from services.database.requeue_store import RequeuedEntry, requeued_entry
 from services.database.user_request_store import LockedWorkload
+from services.global_scheduler.array_look import refuse_array
 from services.global_scheduler.asked_for import asked_for
 from services.global_scheduler.cancellation import cancel_elements, cancel_workload
 from services.global_scheduler.request_checks import Checks, several_workloads
@@ -258,10 +259,7 @@ async def _locked(connection: AnyConnection, names: Sequence[WorkloadId]) -> dic
     found = await user_request_store.lock(connection, names)
     for name in names:
         if name not in found:
-            if await array_store.first_element(connection, name) is not None:
-                raise PreconditionFailed(
-                    "WORKLOAD_STATE", name, f"{name} is an array: name elements of it, such as {name}[7]"
-                )
+            await refuse_array(connection, name)
             raise NotFound("workload", name)
     return {name: found[name] for name in names}
 

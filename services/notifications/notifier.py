@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -47,6 +47,9 @@ _RETRY_REAL_S = 1.0
 _PER_HOST = 4
 _AT_ONCE = 64
 """So many are sent at a time to one host, and in all: one that is slow holds up nobody but itself."""
+_READ_PER_HOST = 256
+_READ_AT_ONCE = 1_024
+"""So many that are due are read at a time: to find them takes the longer the more wait, which must not be for each one that is sent."""
 
 _log = structlog.get_logger(__name__)
 
@@ -73,6 +76,10 @@ class Notifier:
         """In the event log; None: as it is stored."""
         self._under_way: dict[WorkloadId, str] = {}
         """What is being sent, and to which host."""
+        self._ready: dict[str, deque[DueDelivery]] = {}
+        """What was read and is not being sent yet, by host: of each workload the oldest, and nothing that is under way."""
+        self._reads_anew = True
+        """There may be more for hosts of which nothing is ready."""
         self._news = asyncio.Event()
         """There is something to be sent, or room to send it."""
 
@@ -80,6 +87,8 @@ class Notifier:
         """What it finds counts only while the lease is ours. `address` is the service's own."""
         self._through = None
         self._under_way.clear()
+        self._ready.clear()
+        self._reads_anew = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self._find_for_ever(lease))
             group.create_task(self._send_for_ever(address))
@@ -105,8 +114,8 @@ class Notifier:
             new = [one for one in map(delivery_of, found.events) if one is not None]
             async with fenced_transaction(self._database, lease) as connection:
                 await notification_store.store(connection, new, found.through, self._real_time())
-            if new:
-                self._news.set()
+            for one in new:
+                self._look_for_more(one.host)
         self._through = found.through
         return found.complete
 
@@ -125,10 +134,10 @@ class Notifier:
             while True:
                 self._news.clear()
                 try:
-                    due = await self._due()
                     next_due_real_s = await self._database.run(
                         partial(notification_store.next_due_real_s, after_real_s=self._real_time())
                     )
+                    due = await self._due()
                 except DatabaseUnavailable as error:
                     _log.warning("notifications wait", error=str(error))
                     await asyncio.sleep(_RETRY_REAL_S)
@@ -138,10 +147,11 @@ class Notifier:
                 for delivery in due:
                     self._under_way[delivery.workload] = delivery.host
                     group.create_task(self._send_one(senders[0], delivery))
-                await self._wait(next_due_real_s)
+                if not await self._has_news(next_due_real_s):
+                    self._reads_anew = True
 
-    async def _wait(self, next_due_real_s: float | None) -> None:
-        """Until something may be sent."""
+    async def _has_news(self, next_due_real_s: float | None) -> bool:
+        """Waits until something may be sent; False: because of the time."""
         timeout_s = _LOOK_REAL_S
         if next_due_real_s is not None:
             timeout_s = min(timeout_s, max(0.0, next_due_real_s - self._real_time()))
@@ -149,26 +159,64 @@ class Notifier:
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
         except TimeoutError:
-            return
+            return False
+        return True
+
+    def _look_for_more(self, host: str) -> None:
+        """There may be something to be sent to that host, and room for it."""
+        self._reads_anew = self._reads_anew or host not in self._ready
+        self._news.set()
 
     async def _due(self) -> list[DueDelivery]:
         """What is to be sent now, as far as there is room for it."""
-        found = await self._database.run(
-            partial(
-                notification_store.due,
-                now_real_s=self._real_time(),
-                per_host=_PER_HOST,
-                under_way=self._under_way.keys(),
-            )
-        )
-        of_host = Counter(self._under_way.values())
-        room = _AT_ONCE - len(self._under_way)
+        if len(self._under_way) >= _AT_ONCE:
+            return []
+        if self._reads_anew or not self._ready:
+            await self._read_due()
         chosen: list[DueDelivery] = []
-        for delivery in found:
-            if len(chosen) < room and of_host[delivery.host] < _PER_HOST:
-                of_host[delivery.host] += 1
-                chosen.append(delivery)
+        room = _AT_ONCE - len(self._under_way)
+        of_host = Counter(self._under_way.values())
+        # In turn, so that no host has all the room.
+        while hosts := [host for host in self._hosts_with_room() if of_host[host] < _PER_HOST]:
+            for host in hosts:
+                if len(chosen) == room:
+                    return chosen
+                of_host[host] += 1
+                chosen.append(self._take(host))
         return chosen
+
+    def _hosts_with_room(self) -> list[str]:
+        """To which something that is ready may be sent."""
+        of_host = Counter(self._under_way.values())
+        return [host for host in self._ready if of_host[host] < _PER_HOST]
+
+    def _take(self, host: str) -> DueDelivery:
+        delivery = self._ready[host].popleft()
+        if not self._ready[host]:
+            del self._ready[host]
+        return delivery
+
+    async def _read_due(self) -> None:
+        """What is ready, anew; of hosts that are as busy as may be it stays as it was."""
+        of_host = Counter(self._under_way.values())
+        busy = {host for host, sending in of_host.items() if sending >= _PER_HOST}
+        read = partial(
+            notification_store.due,
+            now_real_s=self._real_time(),
+            per_host=_READ_PER_HOST,
+            at_most=_READ_AT_ONCE,
+            under_way=tuple(self._under_way),
+            without_hosts=busy,
+        )
+        self._reads_anew = False
+        try:
+            found = await self._database.run(read)
+        except DatabaseUnavailable:
+            self._reads_anew = True
+            raise
+        self._ready = {host: ready for host, ready in self._ready.items() if host in busy}
+        for delivery in found:
+            self._ready.setdefault(delivery.host, deque()).append(delivery)
 
     async def send_due(self, sender: HttpSender) -> int:
         """Sends what is due now, side by side, and notes the answers; returns how many that were."""
@@ -188,7 +236,7 @@ class Notifier:
             await asyncio.sleep(_RETRY_REAL_S)
         finally:
             self._under_way.pop(delivery.workload, None)
-            self._news.set()
+            self._look_for_more(delivery.host)
 
     async def _try(self, sender: HttpSender, delivery: DueDelivery) -> SendFailed | None:
         """Why it failed; None: it was delivered."""

@@ -64,6 +64,21 @@ def test_a_day_of_a_workload(topmast: Topmast) -> None:
     assert workload(topmast, new)["state"] == "PENDING"
 
 
+def test_what_is_for_one_task_asks_for_an_element_of_an_array(topmast: Topmast) -> None:
+    array = submitted(topmast, "--array", "0-1")
+    for command in (("exec", array, "--", "ls"), ("port-forward", array, "8080"), ("logs", array)):
+        refused = topmast(*command)
+        assert refused.exit_code == ExitCode.REFUSED
+        assert f"{array} is an array; name one element of it: {array}[INDEX]" in refused.stderr
+
+
+def test_an_array_that_there_is_not_is_not_an_empty_list(topmast: Topmast) -> None:
+    for options in ((), ("--json",), ("--all",)):
+        nothing = topmast("list", "--array", "nope", *options)
+        assert nothing.exit_code == ExitCode.NOT_FOUND
+        assert "there is no array 'nope'" in nothing.stderr
+
+
 def test_labels_choose_what_is_listed_and_cancelled(topmast: Topmast) -> None:
     names = {submitted(topmast, "--label", f"sweep={value}") for value in ("a", "b", "b")}
     chosen = topmast("list", "-l", "sweep=b", "--json")

@@ -14,6 +14,7 @@ import psutil
 from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
 from services.clock import SystemClock
+from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.executor import AttemptPhase, AttemptStatus, LogRequest
 from services.execution.memory_watch import MemorySettings
 from services.execution.ray_attempt import RayExecutorConfiguration
@@ -35,6 +36,7 @@ def make_executor(
     memory: MemorySettings | None = None,
     checkpoints: str = "",
     logs: str = "",
+    build_timeout_s: float = BUILD_TIMEOUT_S,
     cluster: ClusterId | None = None,
 ) -> RayExecutor:
     """The executor of a cluster of its own for each home, unless the cluster is named."""
@@ -45,6 +47,7 @@ def make_executor(
         failure_grace_s=failure_grace_s,
         allow_interval_s=0.2,
         memory=memory or MemorySettings(),
+        build_timeout_s=build_timeout_s,
     )
     return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 

@@ -124,6 +124,26 @@ def test_a_stop_ends_what_is_being_built(home: Path, tmp_path: Path) -> None:
     wait_until_gone(f"sleep-{mark}")
 
 
+def test_an_environment_that_is_never_ready_fails_the_attempt_in_time(home: Path, tmp_path: Path) -> None:
+    """Nothing of what builds it is left, and what it said last is told."""
+    mark = f"environment.{tmp_path.name}"
+    hangs = tmp_path / "hangs"
+    hangs.write_text(f"#!/bin/bash\necho asking the index >&2\nexec -a sleep-{mark} sleep 86400\n")
+    hangs.chmod(0o755)
+
+    async def scenario() -> None:
+        async with running(make_executor(home, build_timeout_s=3.0)) as watched:
+            await watched.executor.execute(order(within(shell("echo started"), python=str(hangs))))
+            ended = await watched.phase(key(), AttemptPhase.FAILED)
+            assert ended.reason == (
+                "task 0 of job train on machine m0: environment could not be built: it was not ready within 3 s"
+                " (environments.build_timeout_real_s in scheduler.yaml): asking the index"
+            )
+
+    asyncio.run(scenario())
+    wait_until_gone(f"sleep-{mark}")
+
+
 def test_a_container_ends_with_its_task_whatever_is_killed(home: Path, tmp_path: Path) -> None:
     """With a stand-in for Docker: its containers, too, are no descendants of the program that starts them."""
     engine = tmp_path / "docker"

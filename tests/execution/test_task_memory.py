@@ -151,7 +151,10 @@ def test_a_command_beside_a_task_uses_the_memory_of_the_task(home: Path) -> None
                         assert frame.kind is not FrameKind.EXIT_CODE or number_of(frame) == 137
                 ended = await watched.phase(key(), AttemptPhase.FAILED)
             assert ended.reason.startswith("task 0 of job train on machine m0: out of memory: it used ")
-            assert ended.reason.endswith("its limit is 0.125 GiB (--memory-gib)")
+            in_commands = (
+                " of that in commands that exec or run -it started beside it), its limit is 0.125 GiB (--memory-gib)"
+            )
+            assert ended.reason.endswith(in_commands), "the task itself is not to blame"
             assert ended.exit_code == 137
             assert not processes_with("86400.6603")
             assert not processes_with("86400.6604")
@@ -166,9 +169,11 @@ def test_a_task_of_which_the_kernel_killed_a_process_at_its_limit_was_out_of_mem
     log = tmp_path / "log"
     log.write_text("step 7\n")
 
-    def ended(exit_code: int, settings: MemorySettings = QUICK) -> MemoryEnd:
+    def ended(exit_code: int, settings: MemorySettings = QUICK, *, beside: int | None = None) -> MemoryEnd:
         asked = TaskResources(cpus=1.0, memory_gib=3.0)
         watch = MemoryWatch(tmp_path, settings, "w/1/train/0", asked, log)
+        if beside is not None:
+            watch.count_beside(beside)
         watch.limit_bytes(placement())
         return asyncio.run(watch.end(exit_code, group))
 
@@ -176,6 +181,8 @@ def test_a_task_of_which_the_kernel_killed_a_process_at_its_limit_was_out_of_mem
     assert ended(1) == MemoryEnd(out_of_memory=killed)
     assert log.read_text() == f"step 7\ntopmast: {killed}\n"
     assert ended(0) == MemoryEnd()
+    of_somebody = "a process of it, or of a command that exec or run -it started beside it, at its limit"
+    assert of_somebody in ended(1, beside=os.getpid()).out_of_memory, "both are in the group"
     assert ended(1, replace(QUICK, enforced=False)) == MemoryEnd(), "it had no limit"
 
 

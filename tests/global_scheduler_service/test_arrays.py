@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import grpc
+import pytest
 from google.rpc import error_details_pb2
 
+from domain.identifiers import WorkloadId
+from services.database import array_store
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import specification
 from tests.global_scheduler_service.service import Service, detail, in_service, refused, violated_fields
@@ -72,6 +75,14 @@ def test_an_array_is_one_row_whose_elements_are_workloads(database_url: str) -> 
         assert (whole.state, whole.specification.array, whole.reason) == (PENDING, "0-15:4,7", "5 elements: 5 pending")
         error = await refused(service.get(f"{name}[5]"))
         assert error.code() is grpc.StatusCode.NOT_FOUND
+        # An array of which nothing passes the filter is another thing than one that there is not.
+        assert not await rows(
+            service, messages.ListWorkloadsRequest(array=name, states=[workload_pb2.WORKLOAD_STATE_FAILED])
+        )
+        for nothing in ("nope", other):
+            error = await refused(service.stub.ListWorkloads(messages.ListWorkloadsRequest(array=nothing)))
+            assert error.code() is grpc.StatusCode.NOT_FOUND
+            assert f"there is no array '{nothing}'" in (error.details() or "")
 
     in_service(database_url, scenario)
 
@@ -141,10 +152,34 @@ def test_an_array_is_held_released_and_cancelled_as_a_whole(database_url: str) -
         # Only elements are requeued: what ended is submitted anew with its index.
         error = await refused(service.stub.RequeueWorkloads(messages.RequeueWorkloadsRequest(workloads=[name])))
         (violation,) = detail(error, error_details_pb2.PreconditionFailure).violations
-        assert "name elements of it" in violation.description
+        assert "name one element of it" in violation.description
+        move = service.stub.MigrateWorkload(messages.MoveWorkloadRequest(workload=name))
+        error = await refused(move)
+        assert f"{name} is an array: name one element of it, {name}[INDEX]" in (error.details() or "")
+        with pytest.raises(grpc.aio.AioRpcError, match="is an array"):
+            async for _ in service.stub.WatchEvents(messages.WatchEventsRequest(workload=name, follow=True)):
+                pass
         anew = await service.stub.RequeueWorkloads(messages.RequeueWorkloadsRequest(workloads=[f"{name}[9]"]))
         again = await service.get(anew.workloads[0].submitted_anew_as + "[9]")
         assert again.array_index == 9
+
+    in_service(database_url, scenario)
+
+
+def test_only_arrays_with_room_are_looked_at_one_by_one(database_url: str) -> None:
+    """However many others are as full as they may be."""
+
+    async def scenario(service: Service) -> None:
+        full, open_ = await submit(service, "0-4%2"), await submit(service, "0-4%2")
+
+        async def with_room() -> list[WorkloadId]:
+            return await service.database.run(array_store.arrays_with_room, snapshot=True)
+
+        assert await with_room() == []
+        await service.rows("UPDATE workload_arrays SET at_most = 3 WHERE array_id = %s RETURNING 1", open_)
+        await until_queued(service, f"{open_}-000002")
+        assert await with_room() == []
+        assert f"{full}-000002" not in await entries(service)
 
     in_service(database_url, scenario)
 

@@ -232,20 +232,62 @@ def test_what_ended_while_no_global_scheduler_was_there_is_settled_by_the_next(d
             await service.apply()
             done, lost = [await submit(service) for _ in range(2)]
             released, cancelled = await submit(service, f"ok:{done}"), await submit(service, f"ok:{lost}")
+            array = (await service.submit(specification_to_proto(replace(specification(), array="0-1")))).workload
+            elements = [f"{array}-{index:06}" for index in range(2)]
+            after_array, not_after_array = (
+                await submit(service, f"failed:{array}"),
+                await submit(service, f"ok:{array}"),
+            )
             service.running.cancel()
             await asyncio.gather(service.running, return_exceptions=True)
             await end(service, done, State.COMPLETED)
             await end(service, lost, State.FAILED)
+            for element, state in zip(elements, (State.COMPLETED, State.FAILED), strict=True):
+                await end(service, element, state)
             # Retention takes what is old of those that have ended, and leaves how they ended.
             keys = retention_store.OF_WORKLOADS
             await service.database.run(lambda connection: retention_store.delete_rows(connection, keys, [done, lost]))
-            await service.rows("DELETE FROM events WHERE workload = ANY(%s) RETURNING 1", [done, lost])
+            await service.rows("DELETE FROM events WHERE workload = ANY(%s) RETURNING 1", [done, lost, *elements])
         async with running_service(database_url, holder="another") as service:
             await until(service, released, "released")
             await until(service, cancelled, "cancelled")
             assert (await service.get(cancelled)).reason == f"ok:{lost} can never be: it failed"
+            await until(service, after_array, "released")
+            await until(service, not_after_array, "cancelled")
 
     asyncio.run(run())
+
+
+def test_an_array_is_waited_for_as_a_whole(database_url: str) -> None:
+    """Also one of the same submission: until the last of its elements has ended."""
+
+    async def scenario(service: Service) -> None:
+        sweep = replace(specification(name="sweep"), array="0-2%1")
+        array, after_all, whatever, if_failed = await submit_all(
+            service, [sweep, waiting("ok:sweep", name="report"), waiting("any:sweep"), waiting("failed:sweep")]
+        )
+        elements = [f"{array}-{index:06}" for index in range(3)]
+        now = await service.get(after_all)
+        assert now.reason == f"waits for ok:{array} (pending)"
+        assert [(one.workload, one.name) for one in now.waits_for] == [(array, "sweep")]
+        graph = await service.stub.GetWorkloadGraph(messages.GetWorkloadGraphRequest(workload=array))
+        assert {one.workload for one in graph.workloads} == {array, after_all, whatever, if_failed}
+        for element in elements[:-1]:
+            await until(service, element, "ranked")
+            await end(service, element, State.COMPLETED)
+        later = await submit(service, f"ok:{array}")
+        assert (await service.get(later)).reason.startswith("waits for")
+        await until(service, elements[-1], "ranked")
+        await end(service, elements[-1], State.COMPLETED)
+        for workload in (after_all, whatever, later):
+            await until(service, workload, "released")
+        await until(service, if_failed, "cancelled")
+        assert (await service.get(if_failed)).reason == f"failed:{array} can never be: it completed"
+        error = await refused(submit(service, f"failed:{array}"))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert not await service.rows("SELECT 1 FROM workload_dependencies WHERE NOT settled")
+
+    in_service(database_url, scenario)
 
 
 def test_an_element_of_an_array_is_waited_for_as_people_write_it() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -15,24 +19,43 @@ from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import WorkloadId
 from domain.notification import Notification
 from services.database import event_store, lease_store, notification_store
+from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import GLOBAL_LEASE, Lease, LeaseLost
 from services.database.workload_store import NewWorkload, insert_submissions
-from services.notifications.notifier import Notifier
+from services.notifications.notifier import MADE_SECRET, Notifier
 from services.notifications.sender import HttpSender
 from services.notifications.settings import NotificationSettings
+from services.notifications.signing import secret_at
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import ADS, TENANTS, specification
 from tests.notifications.receiver import Receiver, Told, receiving
 
 HERE = "127.0.0.1:1"
+_Result = TypeVar("_Result")
+
+
+class CountingDatabase(Database):
+    """A database that knows how often it was asked what is due."""
+
+    reads_of_due = 0
+
+    async def run(
+        self,
+        operation: Callable[[AnyConnection], Awaitable[_Result]],
+        *,
+        snapshot: bool = False,
+        give_up_after_s: float | None = None,
+    ) -> _Result:
+        self.reads_of_due += getattr(operation, "func", None) is notification_store.due
+        return await super().run(operation, snapshot=snapshot, give_up_after_s=give_up_after_s)
 
 
 @dataclass
 class Telling:
     """A database with workloads, and somebody who tells of them."""
 
-    database: Database
+    database: CountingDatabase
     lease: Lease
     clock: ManualClock
     home: Path
@@ -73,7 +96,7 @@ class Telling:
 @asynccontextmanager
 async def telling(url: str, home: Path, settings: NotificationSettings) -> AsyncIterator[Telling]:
     clock = ManualClock(1_000.0)
-    async with Database(url) as database:
+    async with CountingDatabase(url) as database:
         lease = await database.run(
             lambda connection: lease_store.acquire(connection, GLOBAL_LEASE, "test", HERE, 1, 3_600.0)
         )
@@ -252,6 +275,34 @@ def test_a_slow_receiver_delays_nobody_else(database_url: str, tmp_path: Path) -
     in_telling(database_url, tmp_path, scenario)
 
 
+def test_what_waits_is_not_looked_through_for_each_that_is_sent(database_url: str, tmp_path: Path) -> None:
+    """While a receiver that hangs has more waiting than may be sent to it at a time."""
+
+    async def scenario(world: Telling, receiver: Receiver) -> None:
+        async with receiving() as slow:
+            slow.hold = asyncio.Event()
+            names = [f"w-{number:02}" for number in range(90)]
+            for number, name in enumerate(names):
+                url = slow.url() if number % 3 == 0 else receiver.url()
+                await world.submit(name, url)
+                await world.happen(name, EventKind.STARTED, EventKind.COMPLETED)
+            running = asyncio.ensure_future(world.notifier.run(world.lease, HERE))
+            try:
+                await receiver.until_told(120)
+                assert len(slow.told) == 4
+                assert world.database.reads_of_due <= 30
+                slow.hold.set()
+                await slow.until_told(60)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            for name in names:
+                told = [one for one in (*receiver.told, *slow.told) if one.fields["workload"] == name]
+                assert events_of(told) == ["started", "completed"]
+
+    in_telling(database_url, tmp_path, scenario)
+
+
 def test_who_does_not_answer_in_time_is_asked_again(database_url: str, tmp_path: Path) -> None:
     async def scenario(world: Telling, receiver: Receiver) -> None:
         receiver.hold = asyncio.Event()
@@ -262,6 +313,41 @@ def test_who_does_not_answer_in_time_is_asked_again(database_url: str, tmp_path:
         assert (state.waiting, state.error) == (1, "did not answer in time")
 
     in_telling(database_url, tmp_path, scenario, NotificationSettings(timeout_real_s=0.2))
+
+
+def test_names_that_nobody_resolves_hold_up_no_other_work(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same process, whose tiers all use the threads of its event loop."""
+    released = threading.Event()
+
+    async def scenario(world: Telling, _: Receiver) -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        def hanging(*_: object, **__: object) -> NoReturn:
+            loop.call_soon_threadsafe(asked.set)
+            released.wait()
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        for number in range(3):
+            await world.submit(f"w-{number}", f"http://hangs-{number}.example/")
+            await world.happen(f"w-{number}", EventKind.COMPLETED)
+        await world.notifier.find(world.lease)
+        # The secret is read in such a thread, too.
+        await asyncio.to_thread(secret_at, tmp_path / MADE_SECRET)
+        monkeypatch.setattr(socket, "getaddrinfo", hanging)
+        try:
+            sending = asyncio.ensure_future(world.notifier.send_due(world.sender))
+            async with asyncio.timeout(5.0):
+                await asked.wait()
+                assert await asyncio.to_thread(lambda: "done") == "done"
+            await sending
+        finally:
+            released.set()
+        assert (await world.state("w-1")).error == "did not answer in time"
+
+    in_telling(database_url, tmp_path, scenario, NotificationSettings(timeout_real_s=2.0))
 
 
 def test_who_may_not_be_told_is_not(database_url: str, tmp_path: Path) -> None:
