@@ -24,7 +24,7 @@ from tests.live.test_actions_on_ray import (
 
 pytestmark = pytest.mark.live
 
-WAIT_S, MOST_WAIT_S = 240.0, 960.0
+WAIT_S, MOST_WAIT_S = 120.0, 240.0
 KILLS = 4
 
 

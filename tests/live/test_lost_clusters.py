@@ -25,8 +25,8 @@ SOON = CONFIGURATION.model_copy(
 
 WITH_A100 = ("east-a", "west-b")
 """The two clusters, of two regions, in which this work can run."""
-WORK = Emulated(18_000.0, 600.0)
-"""Half a minute of real time, and a checkpoint each second."""
+WORK = Emulated(7_200.0, 600.0)
+"""Twelve seconds of real time, and a checkpoint each second."""
 
 
 def where(event: Event) -> tuple[str, str]:
