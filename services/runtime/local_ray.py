@@ -1,4 +1,4 @@
-"""A Ray of our own on this machine: what runs actors, and nothing else of what Ray would start beside it.
+"""A Ray of our own on this machine, for this machine: what runs actors, and nothing else of what Ray would start beside it.
 
 Ray waits 30 s for its own processes and then gives up, whatever it is told; a machine that stood still for as long gets
 another try.
@@ -6,6 +6,7 @@ another try.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -25,7 +26,8 @@ _log = structlog.get_logger(__name__)
 
 
 def start_local_ray(**options: Any) -> None:
-    """Starts a Ray with `ray.init(**options)` and connects this process to it, whatever other Ray is on this machine.
+    """Starts a Ray with `ray.init(**options)` and connects this process to it, whatever other Ray is on this machine. Nobody reaches
+    it from another machine.
 
     Where Ray gives up waiting for its own processes, these are ended and it is started again, three times in all. Raises
     what `ray.init` raises.
@@ -33,7 +35,7 @@ def start_local_ray(**options: Any) -> None:
     for tries_left in reversed(range(_TRIES)):
         before = _children()
         try:
-            with _without_what_nobody_uses():
+            with _without_what_nobody_uses(), _on_loopback_only():
                 ray.init(address="local", **options)
             return
         except Exception as failure:
@@ -65,6 +67,26 @@ def _without_what_nobody_uses() -> Iterator[None]:
         yield
     finally:
         module.Node = whole  # type: ignore[attr-defined]  # as it was
+
+
+@contextmanager
+def _on_loopback_only() -> Iterator[None]:
+    """Ray replaces 127.0.0.1 by an address that others reach, and then listens on all of them: whoever reaches it can run anything.
+    Where it makes no clusters, as on macOS, it stays on loopback.
+    """
+    constants = import_module("ray._private.ray_constants")
+    name = constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    before = constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
+    constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]  # read when it was imported
+    os.environ[name] = "0"  # for the processes that it starts
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before[0]  # type: ignore[attr-defined]  # as it was
+        if before[1] is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before[1]
 
 
 def _children() -> set[psutil.Process]:
