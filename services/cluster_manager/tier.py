@@ -7,6 +7,7 @@ other's for orphans. Whatever runs is adopted by the next one.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -67,6 +68,9 @@ class ClusterManagerTier:
 
     async def start(self, listen: str) -> int:
         """Settles the port; calls are taken once the lease is held."""
+        if self._on_ray:
+            # It takes a second, which whoever takes over does not have.
+            importlib.import_module("services.execution.ray_executor")
         host, _, port = listen.rpartition(":")
         number = int(port) or free_port(host)
         self._listen = f"{host}:{number}"
@@ -148,7 +152,7 @@ class ClusterManagerTier:
     def _make_executor(self, machines: tuple[MachineId, ...], allowed_s: Callable[[], float]) -> Executor:
         if not self._on_ray:
             return EmulatedExecutor(self._clock, machines)
-        # Ray takes a second to import, and an emulation does not need it.
+        # An emulation does not need it.
         from services.execution.ray_attempt import RayExecutorConfiguration
         from services.execution.ray_executor import RayExecutor
         from services.execution.routing_executor import RoutingExecutor
