@@ -63,11 +63,11 @@ def _service_config(attempts: int, *, several: bool) -> str:
 
 
 def _retry_policy(attempts: int, *, several: bool) -> dict[str, object]:
-    """Of several the next one serves within five seconds: the last tries come soon after that."""
+    """Of several the next one serves within five seconds: tries are as far apart as they can be to go on for longer."""
     return {
         "maxAttempts": attempts,
-        "initialBackoff": "0.5s" if several else "0.25s",
-        "maxBackoff": "2.5s" if several else "5s",
+        "initialBackoff": "1.5s" if several else "0.25s",
+        "maxBackoff": "1.5s" if several else "5s",
         "backoffMultiplier": 3,
         "retryableStatusCodes": ["UNAVAILABLE"],
     }
