@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import psycopg
 from alembic import command
@@ -21,6 +22,9 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
+
+ASIDE: Final = "topmast_before_restore"
+"""The schema that has the former tables while a backup is restored in their place (`services.database.backup`)."""
 
 HEAD = "head"
 BASE = "base"
@@ -39,7 +43,9 @@ def upgrade(database_url: str, revision: str = HEAD) -> None:
 
     Raises MigrationFailed, among others when the database is newer than this program.
     """
-    with _configured(database_url) as (config, _):
+    with _configured(database_url) as (config, connection):
+        if connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": ASIDE}).first():
+            raise MigrationFailed("a restore of this database broke off: repeat it with 'topmast db restore'")
         _run(config, command.upgrade, revision)
 
 
@@ -63,6 +69,11 @@ def newest() -> str:
     if revision is None:
         raise MigrationFailed(f"the installation is incomplete: there are no migrations in {_SCRIPTS}")
     return revision
+
+
+def revisions() -> frozenset[str]:
+    """All that this program knows."""
+    return frozenset(script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions())
 
 
 def require_tables(url: str) -> None:
