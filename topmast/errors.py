@@ -210,7 +210,10 @@ def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
     details = _read_details(packed if isinstance(packed, bytes) else packed.encode())
     kind = _BY_CODE.get(code, TopmastError)
     if code is grpc.StatusCode.UNAVAILABLE and not packed and _UNHEALTHY in sentence:
-        kind, sentence = UnavailableError, f"{peer} serves nobody at the moment: no server leads, or its database is away"
+        kind, sentence = (
+            UnavailableError,
+            f"{peer} serves nobody at the moment: no server leads, or its database is away",
+        )
     elif code is grpc.StatusCode.UNAVAILABLE and not packed:
         # Said by gRPC: our servers always add details.
         kind, sentence = UnreachableError, f"{peer} does not answer ({sentence})"

@@ -130,11 +130,15 @@ def _require_free(connection: psycopg.Connection[tuple[object, ...]], *, replace
     if not connection.execute("SELECT 1 FROM pg_class WHERE relnamespace = 'public'::regnamespace LIMIT 1").fetchone():
         return
     if connection.execute("SELECT to_regclass('public.leases')").fetchone() != (None,):
-        held = connection.execute("SELECT name FROM leases WHERE expires_at > clock_timestamp() ORDER BY name").fetchone()
+        held = connection.execute(
+            "SELECT name FROM leases WHERE expires_at > clock_timestamp() ORDER BY name"
+        ).fetchone()
         if held is not None:
             raise BackupFailed(f"a tier works on this database ({held[0]}): take the service down first (topmast down)")
     if not replace:
-        raise BackupFailed("the database is not empty: name another one, or have all that is in it replaced (--replace)")
+        raise BackupFailed(
+            "the database is not empty: name another one, or have all that is in it replaced (--replace)"
+        )
 
 
 def _set_aside(connection: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -153,4 +157,3 @@ def _finish_former(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     """A restore that was killed left the former tables aside: they come back."""
     if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [ASIDE]).fetchone() is not None:
         _take_back(connection)
-

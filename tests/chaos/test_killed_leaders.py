@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 import pytest
 
 from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import RealService, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
+from topmast import Event
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -26,7 +30,7 @@ def test_what_runs_goes_on_under_whoever_stood_by(generator: np.random.Generator
         for _ in range(2):
             killed = service.kill(_GLOBAL)
             successor = service.until_held(_GLOBAL, but_not_by=killed)
-            service.until(lambda _, by=successor: _leaders(service) == {by}, "the other process leads all tiers")
+            service.until(partial(_leads, service, successor), "the other process leads all tiers")
             assert service.task_processes(name) == [process]
             service.until_progress(name, service.workload(name).progress + 1)
         assert len(service.workload(name).attempts) == 1
@@ -37,5 +41,5 @@ def test_what_runs_goes_on_under_whoever_stood_by(generator: np.random.Generator
         assert report.events_by_kind.get("failed", 0) == 0
 
 
-def _leaders(service: RealService) -> set[int]:
-    return {tier.process_id for tier in service.client.status().tiers if tier.alive}
+def _leads(service: RealService, process_id: int, _events: Sequence[Event]) -> bool:
+    return {tier.process_id for tier in service.client.status().tiers if tier.alive} == {process_id}

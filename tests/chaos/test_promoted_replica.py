@@ -54,7 +54,7 @@ def test_every_tier_follows_to_the_promoted_replica(
         # What was acknowledged is on both.
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         connection.execute("SELECT pg_reload_conf()")
-    both = f"{primary.socket_folder},{replica.socket_folder}"
+    both = f"{replica.socket_folder},{primary.socket_folder}"
     url = f"postgresql://postgres@/topmast?host={both}&port=5432,5432"
 
     async def scenario(run: LiveRun) -> None:
@@ -80,7 +80,14 @@ def _copy(primary: EmbeddedLayout, replica: EmbeddedLayout) -> None:
     let_through(replica.folder, owner)
     make_private_folder(replica.data, owner)
     source = f"host={primary.socket_folder} port=5432 user=postgres"
-    command = [find_programs() / "pg_basebackup", "--pgdata", replica.data, "--write-recovery-conf", "--dbname", source]
+    command: list[str | Path] = [
+        find_programs() / "pg_basebackup",
+        "--pgdata",
+        replica.data,
+        "--write-recovery-conf",
+        "--dbname",
+        source,
+    ]
     copied = run_as(owner, command, cwd=replica.data)
     assert copied.returncode == 0, copied.stderr
 

@@ -21,7 +21,7 @@ def test_several_addresses_are_one_target(address: str, target: str) -> None:
 
 
 def test_names_that_nobody_knows_lead_nowhere() -> None:
-    with pytest.raises(UnreachableError, match="no host of a.invalid:1,b.invalid:2 is known"):
+    with pytest.raises(UnreachableError, match=r"no host of a\.invalid:1,b\.invalid:2 is known"):
         channel_target("a.invalid:1,b.invalid:2")
 
 

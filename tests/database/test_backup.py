@@ -12,16 +12,19 @@ from psycopg import sql
 from services.database import migrations_runner
 from services.database.backup import BackupFailed, back_up, restore
 from services.database.migrations_runner import ASIDE, MigrationFailed
-from tests.conftest_postgres import SessionServer
 
 _LEASE = "INSERT INTO leases VALUES ('global', 'one', '127.0.0.1:1', 1, 7, now(), now() - interval '1 s', NULL)"
-_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'leases'"
+_TABLES = (
+    "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'leases'"
+)
 
 
 @pytest.fixture
 def filled_url(database_url: str) -> str:
     with psycopg.connect(database_url) as connection:
-        connection.execute("INSERT INTO tenants (tenant, priority) SELECT 'tenant-' || n, 1 FROM generate_series(1, 500) n")
+        connection.execute(
+            "INSERT INTO tenants (tenant, priority) SELECT 'tenant-' || n, 1 FROM generate_series(1, 500) n"
+        )
         connection.execute(_LEASE)
     return database_url
 
@@ -78,7 +81,7 @@ def _cut_off(file: Path, url: str) -> None:
     file.write_bytes(file.read_bytes()[: -file.stat().st_size // 4])
 
 
-def _of_something_else(file: Path, url: str) -> None:
+def _of_something_else(file: Path, _url: str) -> None:
     file.write_text("no backup")
 
 
@@ -119,9 +122,7 @@ def test_a_backup_that_breaks_off_leaves_no_file(filled_url: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_restore_that_was_killed_is_noticed_and_repeated(
-    filled_url: str, postgres_server: SessionServer, tmp_path: Path
-) -> None:
+def test_a_restore_that_was_killed_is_noticed_and_repeated(filled_url: str, tmp_path: Path) -> None:
     back_up(filled_url, tmp_path / "backup")
     before = _content(filled_url)
     with psycopg.connect(filled_url) as connection:

@@ -14,7 +14,10 @@ from services.database.server_address import URL_VARIABLE, normalise_url, resolv
         ("postgres://h/d?sslmode=require", "postgresql://h/d?sslmode=require"),
         ("postgresql+psycopg:///d?host=%2Ftmp", "postgresql:///d?host=%2Ftmp"),
         ("postgresql://a:1,b:2/d", "postgresql://a:1,b:2/d?target_session_attrs=read-write"),
-        ("postgresql:///d?host=a,b&target_session_attrs=primary", "postgresql:///d?host=a,b&target_session_attrs=primary"),
+        (
+            "postgresql:///d?host=a,b&target_session_attrs=primary",
+            "postgresql:///d?host=a,b&target_session_attrs=primary",
+        ),
     ],
     ids=["as it is", "short", "of SQLAlchemy", "several hosts", "several hosts, as it is"],
 )

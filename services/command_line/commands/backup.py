@@ -59,7 +59,9 @@ def restore(
         needed = newest()
     _show(restored, "restored from", as_json=as_json)
     if restored.revision != needed:
-        note(f"this program needs revision {needed}: 'topmast up' brings the tables there, and so does 'topmast db upgrade'")
+        note(
+            f"this program needs revision {needed}: 'topmast up' brings the tables there, and so does 'topmast db upgrade'"
+        )
 
 
 def _show(what: Backup, done: str, *, as_json: bool) -> None:
