@@ -103,8 +103,7 @@ class ClusterManagerTier:
         """Serves until the cluster belongs to another region: other machines are taken over, what runs runs on."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
             revision, region, machines = await self._load(self._load_machines)
-            guard = TaskGuard(self._database, region, keeper.certain_until_real_s, self._configuration.lease)
-            await guard.look_at_region()
+            guard = TaskGuard(self._database, keeper.certain_until_real_s, self._configuration.lease)
             executor = self._make_executor(machines, guard.left_s)
             server = ClusterManagerServer(
                 self._cluster,
