@@ -121,7 +121,7 @@ def _run(name: str, url: str, arguments: list[str | Path]) -> None:
 
 def _lock(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     """For as long as the connection lives. Raises BackupFailed while somebody else restores."""
-    if connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK_KEY]).fetchone() != (True,):
+    if connection.execute("SELECT pg_try_advisory_lock(%s::bigint)", [_LOCK_KEY]).fetchone() != (True,):
         raise BackupFailed("another process restores this database at this moment: wait until it has ended")
 
 

@@ -121,7 +121,7 @@ async def overdue_regions(
     cursor = await connection.execute(
         """SELECT r.region FROM regions r JOIN leases l ON l.name = %(regional)s || r.region
             WHERE r.region <> %(but)s
-              AND l.expires_at + make_interval(secs => %(stop_after_s)s + %(grace_s)s) <= clock_timestamp()
+              AND l.expires_at + make_interval(secs => %(stop_after_s)s::float8 + %(grace_s)s) <= clock_timestamp()
               AND NOT EXISTS (SELECT FROM clusters c JOIN leases m ON m.name = %(cluster)s || c.cluster
                                WHERE c.region = r.region
                                  AND m.expires_at + make_interval(secs => coalesce(m.tasks_stop_after_s, %(stop_after_s)s)
