@@ -57,6 +57,8 @@ class EventKind(StrEnum):
     """Its manager has held no lease for too long, or an operator knows: all that ran there ends, and runs elsewhere."""
     CLUSTER_BACK = "cluster_back"
     """A cluster that was lost takes work again."""
+    CLUSTER_RECONCILED = "cluster_reconciled"
+    """A region has reached the cluster's manager, and says what it found there of what was running when it was last there."""
     RESERVED = "reserved"
     """Machines are kept for a gang that has waited for too long."""
     RESERVATION_ENDED = "reservation_ended"

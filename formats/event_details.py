@@ -146,6 +146,18 @@ def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
     ]
 
 
+def cluster_reconciled_details(
+    went_on: int, ended_meanwhile: int, not_found: int, stopped: int
+) -> dict[str, JsonValue]:
+    """What a `cluster_reconciled` event says: numbers of attempts."""
+    return {
+        "went_on": went_on,
+        "ended_meanwhile": ended_meanwhile,
+        "not_found": not_found,
+        "stopped": stopped,
+    }
+
+
 def mechanism_failed_details(mechanism: str, asked: str, error: str) -> dict[str, JsonValue]:
     """What a `mechanism_failed` event says: which mechanism, what it was asked, and its error."""
     return {"mechanism": mechanism, "asked": asked, "error": error}

@@ -95,8 +95,8 @@ class LeaseConfiguration(Schema):
     duration_real_s: float = Field(default=3.0, ge=0.1, le=GREATEST_REAL_S)
     silence_real_s: float = Field(default=SILENCE_REAL_S, ge=0.1, le=GREATEST_REAL_S)
     """A process whose event loop makes no turn for so long gives its lease up; one that is only busy keeps it."""
-    tasks_stop_after_real_s: float = Field(default=600.0, ge=0.1, le=GREATEST_REAL_S)
-    """So long after the lease of its cluster manager, or of its region, has ended a task has stopped itself."""
+    tasks_stop_after_real_s: float = Field(default=2400.0, ge=0.1, le=GREATEST_REAL_S)
+    """So long after the lease of its cluster manager has ended a task has stopped itself: longer than outages of the database."""
     lost_grace_real_s: float = Field(default=60.0, ge=0.1, le=GREATEST_REAL_S)
     """So long after that the cluster, or the region, is declared lost: what ran there runs elsewhere."""
 

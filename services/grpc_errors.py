@@ -140,6 +140,23 @@ class Unavailable(CallRefused):
         super().__init__(grpc.StatusCode.UNAVAILABLE, sentence, [_retry_info(retry_after_s)])
 
 
+class StandsBy(CallRefused):
+    """UNAVAILABLE with a RetryInfo, and an ErrorInfo with the address of who leads: this process takes no calls."""
+
+    def __init__(self, tier: str, leader: str | None) -> None:
+        who = f"{leader} leads" if leader else "another one leads"
+        super().__init__(
+            grpc.StatusCode.UNAVAILABLE,
+            f"this {tier} stands by: {who}; call that, or try again",
+            [
+                _retry_info(_RETRY_AFTER_S),
+                error_details_pb2.ErrorInfo(
+                    reason="STANDS_BY", domain="topmast", metadata={"leader": leader} if leader else {}
+                ),
+            ],
+        )
+
+
 class Exhausted(CallRefused):
     """RESOURCE_EXHAUSTED with a RetryInfo: too much at once; the same call may succeed when others have ended."""
 

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from topmast.errors import UnreachableError
 from topmast.messages import refused, shown
+from topmast.targets import SEPARATOR, addresses_of
 
 DEFAULT_ADDRESS = "127.0.0.1:7460"
 ADDRESS_VARIABLE = "TOPMAST_ADDRESS"
 HOME_VARIABLE = "TOPMAST_HOME"
 
 _GREATEST_PORT = 65_535
+_WANTED = "must read host:port, or several of them with commas between"
 _NO_ADDRESS = re.compile(r"^$|[\s\x00-\x1f]")
 """Empty, which happens where a variable of a script is not set; or with blanks."""
 
@@ -28,22 +30,22 @@ def topmast_home() -> Path:
 
 
 def resolve_address(address: str | None = None) -> str:
-    """host:port of the global scheduler.
+    """host:port of the global scheduler; of several that take turns, each, with commas between.
 
     The argument, or TOPMAST_ADDRESS, or the file `address` in the home folder; and 127.0.0.1:7460, unless TOPMAST_HOME names
     a home. Raises InvalidArgumentError for an argument that is no address, and UnreachableError where the home that counts
     has no service: whoever listens at its address, or at the default one, would be another home's.
     """
     if address is not None and not _is_address(address):
-        raise refused("address", f"must read host:port, not {shown(address)}")
+        raise refused("address", f"{_WANTED}, not {shown(address)}")
     said = address or os.environ.get(ADDRESS_VARIABLE)
     if said:
         if not _is_address(said):
-            raise refused(ADDRESS_VARIABLE, f"must read host:port, not {shown(said)}")
-        return said
+            raise refused(ADDRESS_VARIABLE, f"{_WANTED}, not {shown(said)}")
+        return _plain(said)
     written = _written_address()
     if written and not (written.startswith("127.") and _host_has_gone()):
-        return written
+        return _plain(written)
     if written or os.environ.get(HOME_VARIABLE):
         raise UnreachableError(f"no Topmast is up from {topmast_home()}")
     return DEFAULT_ADDRESS
@@ -73,8 +75,16 @@ def _host_has_gone() -> bool:
     return True
 
 
+def _plain(said: str) -> str:
+    return SEPARATOR.join(addresses_of(said))
+
+
 def _is_address(said: object) -> bool:
-    if not isinstance(said, str) or not said.isascii() or _NO_ADDRESS.search(said):
+    return isinstance(said, str) and all(map(_is_one_address, addresses_of(said)))
+
+
+def _is_one_address(said: str) -> bool:
+    if not said.isascii() or _NO_ADDRESS.search(said):
         return False
     host, colon, port = said.rpartition(":")
     # gRPC would take 443 where no port is said, and the rest of a division for one that is too large.

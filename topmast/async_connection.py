@@ -16,6 +16,7 @@ from topmast.channel import channel_options
 from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
 from topmast.messages import refused, shown
 from topmast.reconnection import Patience, Reconnection, may_resume
+from topmast.targets import channel_target
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -63,16 +64,17 @@ class AsyncConnection:
             raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     def channel(self, address: str) -> grpc.aio.Channel:
-        """The channel to a server; raises TopmastError when the connection was closed."""
+        """The channel to a server, or to whichever of several serves; raises TopmastError when the connection was closed."""
         with self._lock:
             self.refuse_when_closed()
             channel = self._channels.get(address)
             if channel is None:
                 options = channel_options(address, self._patience.attempts)
+                target = channel_target(address)
                 channel = (
-                    grpc.aio.secure_channel(address, self._credentials, options)
+                    grpc.aio.secure_channel(target, self._credentials, options)
                     if self._credentials
-                    else grpc.aio.insecure_channel(address, options)
+                    else grpc.aio.insecure_channel(target, options)
                 )
                 self._channels[address] = channel
             return channel

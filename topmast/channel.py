@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from topmast.targets import addresses_of
 from topmast.v1 import cluster_manager_pb2, data_placement_pb2, global_scheduler_pb2
 
 Option = tuple[str, str | int]
@@ -23,7 +24,11 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
     may wait for ever when a stream that has not brought anything yet breaks off. gRPC waits between the tries and adds the jitter: about 0.25 s, 0.75 s, 2.25 s and 5 s, enough for a tier to
     come back after it was killed. Every call may be repeated: reading changes nothing, cancelling and applying
     twice is like once, and submissions carry an idempotency key.
+
+    Of several addresses those are called whose health says that they serve (`topmast.targets`).
     """
+    addresses = addresses_of(address)
+    several = len(addresses) > 1
     options: list[Option] = [
         # By itself gRPC would wait up to two minutes before it looks again for a server that was away.
         ("grpc.initial_reconnect_backoff_ms", 200),
@@ -37,24 +42,35 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.enable_retries", int(attempts > 1)),
     ]
-    if attempts > 1:
-        options.append(("grpc.service_config", _service_config(attempts)))
-    if address.startswith(_LOOPBACK):
+    if attempts > 1 or several:
+        options.append(("grpc.service_config", _service_config(attempts, several=several)))
+    if all(one.startswith(_LOOPBACK) for one in addresses):
         # A proxy of the network must not stand between two processes of one machine.
         options.append(("grpc.enable_http_proxy", 0))
     return options
 
 
-def _service_config(attempts: int) -> str:
-    retry_policy = {
+def _service_config(attempts: int, *, several: bool) -> str:
+    config: dict[str, object] = {}
+    if attempts > 1:
+        # The more specific name is the one that holds.
+        retried = {"name": [{}], "retryPolicy": _retry_policy(attempts, several=several)}
+        config["methodConfig"] = [{"name": _streams()}, retried]
+    if several:
+        config["loadBalancingConfig"] = [{"round_robin": {}}]
+        config["healthCheckConfig"] = {"serviceName": ""}
+    return json.dumps(config)
+
+
+def _retry_policy(attempts: int, *, several: bool) -> dict[str, object]:
+    """Of several the next one serves within five seconds: tries are as far apart as they can be to go on for longer."""
+    return {
         "maxAttempts": attempts,
-        "initialBackoff": "0.25s",
-        "maxBackoff": "5s",
+        "initialBackoff": "1.5s" if several else "0.25s",
+        "maxBackoff": "1.5s" if several else "5s",
         "backoffMultiplier": 3,
         "retryableStatusCodes": ["UNAVAILABLE"],
     }
-    # The more specific name is the one that holds.
-    return json.dumps({"methodConfig": [{"name": _streams()}, {"name": [{}], "retryPolicy": retry_policy}]})
 
 
 def _streams() -> list[dict[str, str]]:

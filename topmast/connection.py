@@ -13,6 +13,7 @@ from topmast.channel import channel_options
 from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
 from topmast.messages import refused, shown
 from topmast.reconnection import Patience, Reconnection, may_resume
+from topmast.targets import channel_target
 from topmast.waiting import ChannelClosed, ClosedFlag, Lock
 
 Request = TypeVar("Request")
@@ -61,16 +62,17 @@ class Connection:
             raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     def channel(self, address: str) -> grpc.Channel:
-        """The channel to a server; raises TopmastError when the connection was closed."""
+        """The channel to a server, or to whichever of several serves; raises TopmastError when the connection was closed."""
         with self._lock:
             self.refuse_when_closed()
             channel = self._channels.get(address)
             if channel is None:
                 options = channel_options(address, self._patience.attempts)
+                target = channel_target(address)
                 channel = (
-                    grpc.secure_channel(address, self._credentials, options)
+                    grpc.secure_channel(target, self._credentials, options)
                     if self._credentials
-                    else grpc.insecure_channel(address, options)
+                    else grpc.insecure_channel(target, options)
                 )
                 self._channels[address] = channel
             return channel

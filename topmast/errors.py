@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _DETAILS_KEY = "grpc-status-details-bin"
 _BATCH_INDEX = re.compile(r"^requests\[(\d+)\]")
 _SHOWN_VIOLATIONS = 3
+_UNHEALTHY = "backend unhealthy"
+"""What gRPC says when servers answer and none of several says that it serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,12 @@ def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
     packed = next((value for key, value in metadata if key == _DETAILS_KEY), b"")
     details = _read_details(packed if isinstance(packed, bytes) else packed.encode())
     kind = _BY_CODE.get(code, TopmastError)
-    if code is grpc.StatusCode.UNAVAILABLE and not packed:
+    if code is grpc.StatusCode.UNAVAILABLE and not packed and _UNHEALTHY in sentence:
+        kind, sentence = (
+            UnavailableError,
+            f"{peer} serves nobody at the moment: no server leads, or its database is away",
+        )
+    elif code is grpc.StatusCode.UNAVAILABLE and not packed:
         # Said by gRPC: our servers always add details.
         kind, sentence = UnreachableError, f"{peer} does not answer ({sentence})"
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:

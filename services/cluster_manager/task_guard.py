@@ -1,4 +1,4 @@
-"""Sees to it that a cluster's tasks outlive its manager's lease, and its region's, by the stated time at most.
+"""Sees to it that a cluster's tasks outlive its manager's lease by the stated time at most.
 
 A task with a process stops itself when it is not told in time that it may run on; for what is emulated, and sooner for
 what can be reached, the guard does it. What was declared lost meanwhile is ended before anything is answered.
@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 import structlog
 
-from domain.identifiers import RegionId
 from services.cluster_manager.task_permission import TaskPermission
 from services.configuration import LeaseConfiguration
-from services.database import attempt_store, lease_store
+from services.database import attempt_store
 from services.database.engine import Database
-from services.database.errors import DatabaseUnavailable
 from services.execution.executor import Executor
 
 _LONGEST_INTERVAL_REAL_S = 30.0
@@ -30,24 +28,19 @@ class TaskGuard:
     def __init__(
         self,
         database: Database,
-        region: RegionId | None,
         held_until_real_s: Callable[[], float],
         configuration: LeaseConfiguration,
     ) -> None:
         """`held_until_real_s`: until when the manager is certain of its lease, on the loop's clock."""
         self._database = database
-        self._lease_name = f"{lease_store.REGIONAL_PREFIX}{region}"
         self._configuration = configuration
-        self._now_real_s = asyncio.get_running_loop().time
-        self._permission = TaskPermission(held_until_real_s, configuration.tasks_stop_after_real_s, self._now_real_s)
+        self._permission = TaskPermission(
+            held_until_real_s, configuration.tasks_stop_after_real_s, asyncio.get_running_loop().time
+        )
 
     def left_s(self) -> float:
-        """So many real seconds tasks may run on from now if nothing more is heard of either lease."""
+        """So many real seconds tasks may run on from now if nothing more is heard of the lease."""
         return self._permission.left_s()
-
-    async def look_at_region(self) -> None:
-        """Asks for the lease of the region, however long the database is away."""
-        await self._look(float("inf"))
 
     async def end_what_is_over(self, executor: Executor) -> None:
         """Kills what was adopted and has ended for the database: it was declared lost, and may run elsewhere."""
@@ -67,22 +60,11 @@ class TaskGuard:
         interval_s = min(guard_interval_s(self._configuration), self._configuration.duration_real_s)
         while True:
             await asyncio.sleep(max(0.0, min(interval_s, self.left_s())))
-            try:
-                await self._look(interval_s)
-            except DatabaseUnavailable as error:
-                _log.warning("the lease of the region cannot be looked at", lease=self._lease_name, error=str(error))
             if self.left_s() <= 0.0 and any(not status.ended for status in executor.statuses()):
-                _log.error("nothing allows tasks to run on: all of them are stopped", region_lease=self._lease_name)
+                _log.error("nothing allows tasks to run on: all of them are stopped")
                 await executor.lose_all(
                     f"no lease allowed it to run on for {self._configuration.tasks_stop_after_real_s:g} s"
                 )
-
-    async def _look(self, give_up_after_s: float) -> None:
-        asked_real_s = self._now_real_s()
-        left_s = await self._database.run(
-            lambda connection: lease_store.left_s(connection, self._lease_name), give_up_after_s=give_up_after_s
-        )
-        self._permission.region_heard(asked_real_s, left_s)
 
 
 def guard_interval_s(configuration: LeaseConfiguration) -> float:

@@ -1,8 +1,8 @@
 """For how long a cluster's tasks may run without hearing anything more: what makes it safe to start them elsewhere.
 
 A lease ends when it is not renewed, whatever became of its holder. The tasks of a cluster outlive the lease of its
-manager, and that of its region, by a stated time at most, by their own clocks; whoever has seen one of these leases ended
-for longer than that, on the clock of the database, knows that none of them runs (Gray and Cheriton, "Leases", SOSP 1989).
+manager by a stated time at most, by their own clocks; whoever has seen that lease ended for longer than that, on the clock
+of the database, knows that none of them runs (Gray and Cheriton, "Leases", SOSP 1989).
 
 Rule: every time is counted from before the question whose answer allows it, so that it is never too late; only rates of
 clocks are compared, never what two of them show.
@@ -23,18 +23,9 @@ class TaskPermission:
         self._held_until_s = -math.inf
         self._stop_after_s = stop_after_s
         self._now_s = now_s
-        self._region_held_until_s = -math.inf
-
-    def region_heard(self, asked_s: float, left_s: float | None) -> None:
-        """The region's lease was valid for so long yet, at a time after `asked_s`; None: it was never given.
-
-        Where there never was a regional scheduler only an operator can have declared anything lost, and that ends the
-        manager's own lease.
-        """
-        self._region_held_until_s = asked_s if left_s is None else asked_s + left_s
 
     def left_s(self) -> float:
-        """So long tasks may run on from now if nothing more is heard of either lease; not positive: not at all."""
+        """So long tasks may run on from now if nothing more is heard of the lease; not positive: not at all."""
         # A manager that has given its lease up is certain of nothing; until when the lease is valid does not change by that.
         self._held_until_s = max(self._held_until_s, self._certain_until_s())
-        return min(self._held_until_s, self._region_held_until_s) + self._stop_after_s - self._now_s()
+        return self._held_until_s + self._stop_after_s - self._now_s()

@@ -7,6 +7,7 @@ other's for orphans. Whatever runs is adopted by the next one.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -67,6 +68,9 @@ class ClusterManagerTier:
 
     async def start(self, listen: str) -> int:
         """Settles the port; calls are taken once the lease is held."""
+        if self._on_ray:
+            # It takes a second, which whoever takes over does not have.
+            importlib.import_module("services.execution.ray_executor")
         host, _, port = listen.rpartition(":")
         number = int(port) or free_port(host)
         self._listen = f"{host}:{number}"
@@ -99,8 +103,7 @@ class ClusterManagerTier:
         """Serves until the cluster belongs to another region: other machines are taken over, what runs runs on."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
             revision, region, machines = await self._load(self._load_machines)
-            guard = TaskGuard(self._database, region, keeper.certain_until_real_s, self._configuration.lease)
-            await guard.look_at_region()
+            guard = TaskGuard(self._database, keeper.certain_until_real_s, self._configuration.lease)
             executor = self._make_executor(machines, guard.left_s)
             server = ClusterManagerServer(
                 self._cluster,
@@ -148,7 +151,7 @@ class ClusterManagerTier:
     def _make_executor(self, machines: tuple[MachineId, ...], allowed_s: Callable[[], float]) -> Executor:
         if not self._on_ray:
             return EmulatedExecutor(self._clock, machines)
-        # Ray takes a second to import, and an emulation does not need it.
+        # An emulation does not need it.
         from services.execution.ray_attempt import RayExecutorConfiguration
         from services.execution.ray_executor import RayExecutor
         from services.execution.routing_executor import RoutingExecutor

@@ -27,7 +27,7 @@ def connect(
     from topmast import Client
 
     _say_where_guessed(address)
-    return Client(address, attempts=attempts, timeout_s=timeout_s, patience_s=patience_s)
+    return Client(address, attempts=_attempts(address, attempts), timeout_s=timeout_s, patience_s=patience_s)
 
 
 def connect_on_loop(address: str | None) -> AsyncClient:
@@ -35,7 +35,16 @@ def connect_on_loop(address: str | None) -> AsyncClient:
     from topmast import AsyncClient
 
     _say_where_guessed(address)
-    return AsyncClient(address, attempts=READING_ATTEMPTS, timeout_s=_TIMEOUT_S)
+    return AsyncClient(address, attempts=_attempts(address, READING_ATTEMPTS), timeout_s=_TIMEOUT_S)
+
+
+def _attempts(address: str | None, attempts: int) -> int:
+    """As many as there can be where another server is about to take over."""
+    from topmast.address import resolve_address
+    from topmast.channel import MAX_ATTEMPTS
+    from topmast.targets import addresses_of
+
+    return MAX_ATTEMPTS if len(addresses_of(resolve_address(address))) > 1 else attempts
 
 
 def _say_where_guessed(address: str | None) -> None:

@@ -37,6 +37,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.database.errors", "UnsuitableDatabase", ExitCode.REFUSED),
     ("services.database.embedded", "EmbeddedServerFailed", ExitCode.UNAVAILABLE),
     ("services.database.migrations_runner", "MigrationFailed", ExitCode.REFUSED),
+    ("services.database.backup", "BackupFailed", ExitCode.REFUSED),
     ("services.profiling.measured_run", "NotMeasured", ExitCode.REFUSED),
     ("services.retention.archive", "ArchiveUnusable", ExitCode.REFUSED),
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),

@@ -56,7 +56,7 @@ AddressOption: TypeAlias = Annotated[
         "--address",
         metavar="HOST:PORT",
         callback=_or_of_topmast,
-        help="Where Topmast is. Otherwise TOPMAST_ADDRESS, the file 'address' in TOPMAST_HOME or ~/.topmast, 127.0.0.1:7460.",
+        help="Where Topmast is; several addresses with commas between. Otherwise TOPMAST_ADDRESS, the file 'address' in TOPMAST_HOME or ~/.topmast, 127.0.0.1:7460.",
         show_default=False,
     ),
 ]

@@ -26,6 +26,8 @@ _CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 20_000,
+    # Of several servers the one that takes writes; of one, nobody is content with a replica that was not promoted yet.
+    "target_session_attrs": "read-write",
 }
 """What libpq is given unless the URL says otherwise."""
 

@@ -184,6 +184,23 @@ async def left_s(connection: AnyConnection, name: str) -> float | None:
     return None if row is None else float(row[0])
 
 
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """A lease as any process sees it: who holds it, where that can be called, and for how many real seconds yet."""
+
+    holder: str
+    address: str
+    left_s: float
+
+
+async def look(connection: AnyConnection, name: str) -> SeenLease | None:
+    """The lease as it stands, without waiting for who writes in its name; None when it was never given."""
+    remaining = func.extract("epoch", LEASES.c.expires_at - func.clock_timestamp())
+    statement = select(LEASES.c.holder, LEASES.c.address, remaining).where(LEASES.c.name == name)
+    row = await (await execute(connection, statement)).fetchone()
+    return None if row is None else SeenLease(str(row[0]), str(row[1]), float(row[2]))
+
+
 async def address(connection: AnyConnection, name: str) -> str | None:
     """Where the holder of a lease can be called; None when no process holds it."""
     cursor = await execute(connection, select(LEASES.c.address).where(LEASES.c.name == name, _IS_LIVE))

@@ -113,21 +113,30 @@ async def take_back(connection: AnyConnection, region: RegionId, clusters: Seque
 async def overdue_regions(
     connection: AnyConnection, but: RegionId, tasks_stop_after_s: float, grace_s: float
 ) -> list[RegionId]:
-    """Regions whose scheduler has held no lease for so long that nothing of theirs runs any more, sorted by name.
+    """Regions that have had neither scheduler nor manager for so long that nothing of theirs runs any more, sorted by name.
 
-    Only those of which that is not known yet, or in which attempts are still live. The tasks of a cluster outlive the
-    lease of its region too by no longer than its manager has said.
+    Only those of which that is not known yet, or in which attempts are still live. Where one manager is there, or was there
+    lately, tasks run on: they wait for a scheduler.
     """
     cursor = await connection.execute(
-        """SELECT r.region FROM regions r JOIN leases l ON l.name = %s || r.region
-            WHERE r.region <> %s AND l.expires_at + make_interval(secs => %s + greatest(%s,
-                      (SELECT max(m.tasks_stop_after_s) FROM clusters c JOIN leases m ON m.name = %s || c.cluster
-                        WHERE c.region = r.region))) <= clock_timestamp()
+        """SELECT r.region FROM regions r JOIN leases l ON l.name = %(regional)s || r.region
+            WHERE r.region <> %(but)s
+              AND l.expires_at + make_interval(secs => %(stop_after_s)s::float8 + %(grace_s)s) <= clock_timestamp()
+              AND NOT EXISTS (SELECT FROM clusters c JOIN leases m ON m.name = %(cluster)s || c.cluster
+                               WHERE c.region = r.region
+                                 AND m.expires_at + make_interval(secs => coalesce(m.tasks_stop_after_s, %(stop_after_s)s)
+                                                                          + %(grace_s)s) > clock_timestamp())
               AND (EXISTS (SELECT FROM attempts a WHERE a.region = r.region AND a.ended_s IS NULL)
                    OR EXISTS (SELECT FROM awards a WHERE a.region = r.region)
                    OR EXISTS (SELECT FROM clusters c WHERE c.region = r.region
                                  AND NOT EXISTS (SELECT FROM lost_clusters x WHERE x.cluster = c.cluster)))
             ORDER BY r.region""",
-        (REGIONAL_PREFIX, but, grace_s, tasks_stop_after_s, CLUSTER_PREFIX),
+        {
+            "regional": REGIONAL_PREFIX,
+            "but": but,
+            "stop_after_s": tasks_stop_after_s,
+            "grace_s": grace_s,
+            "cluster": CLUSTER_PREFIX,
+        },
     )
     return [RegionId(row[0]) for row in await cursor.fetchall()]

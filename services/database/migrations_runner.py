@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import psycopg
 from alembic import command
@@ -21,6 +22,9 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
+
+ASIDE: Final = "topmast_before_restore"
+"""The schema that has the former tables while a backup is restored in their place (`services.database.backup`)."""
 
 HEAD = "head"
 BASE = "base"
@@ -35,11 +39,16 @@ class MigrationFailed(Exception):
 
 
 def upgrade(database_url: str, revision: str = HEAD) -> None:
-    """Brings the database up to a revision; does nothing when it is there already.
+    """Brings the database up to a revision; does nothing when it is there already, or newer and fit for this program.
 
-    Raises MigrationFailed, among others when the database is newer than this program.
+    Raises MigrationFailed, among others when the database is too new for this program.
     """
-    with _configured(database_url) as (config, _):
+    with _configured(database_url) as (config, connection):
+        if connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": ASIDE}).first():
+            raise MigrationFailed("a restore of this database broke off: repeat it with 'topmast db restore'")
+        if revision == HEAD and _is_newer(connection):
+            _require_fitting(connection)
+            return
         _run(config, command.upgrade, revision)
 
 
@@ -65,13 +74,43 @@ def newest() -> str:
     return revision
 
 
+def revisions() -> frozenset[str]:
+    """All that this program knows."""
+    return frozenset(script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions())
+
+
 def require_tables(url: str) -> None:
-    """Raises UnsuitableDatabase where the tables are not those of this program."""
-    here = current(url)
+    """Raises UnsuitableDatabase where this program cannot work with the tables: they are older, or too new."""
+    with _connected(url) as connection:
+        if _is_newer(connection):
+            try:
+                _require_fitting(connection)
+            except MigrationFailed as error:
+                raise UnsuitableDatabase(str(error)) from error
+            return
+        here = MigrationContext.configure(connection).get_current_revision()
     if here != newest():
         raise UnsuitableDatabase(
             f"the database is at revision {here or 'empty'}, and this program needs {newest()}; run 'topmast db upgrade',"
             " or start the service with 'topmast up'"
+        )
+
+
+def _is_newer(connection: Connection) -> bool:
+    """Whether a newer program has brought the tables to where they are."""
+    here = MigrationContext.configure(connection).get_current_revision()
+    return here is not None and here not in revisions()
+
+
+def _require_fitting(connection: Connection) -> None:
+    """Raises MigrationFailed where newer tables lack what this program needs."""
+    known = connection.execute(text("SELECT to_regclass('fitting_programs') IS NOT NULL")).scalar()
+    oldest = connection.execute(text("SELECT oldest_revision FROM fitting_programs")).scalar() if known else None
+    if oldest is None or newest() < str(oldest):
+        here = MigrationContext.configure(connection).get_current_revision()
+        raise MigrationFailed(
+            f"the database is at revision {here}, which needs programs that know revision {oldest or here} at least, and"
+            f" this one knows them up to {newest()}: a newer version of Topmast has used it; install that version here"
         )
 
 

@@ -14,6 +14,9 @@ from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
 URL_VARIABLE = "TOPMAST_DATABASE_URL"
 OLDEST_MAJOR_VERSION = 15
 
+_WHICH = "target_session_attrs"
+"""Of several servers that an URL may name, the one to take."""
+
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
@@ -45,9 +48,12 @@ def normalise_url(url: str) -> str:
         )
     normal = f"postgresql://{rest}"
     try:
-        conninfo_to_dict(normal)
+        parameters = conninfo_to_dict(normal)
     except psycopg.ProgrammingError as error:
         raise UnsuitableDatabase(f"{URL_VARIABLE} cannot be read: {str(error).strip()}") from error
+    if "," in f"{parameters.get('host', '')}{parameters.get('hostaddr', '')}" and _WHICH not in parameters:
+        # A replica answers, too, and refuses whatever is written.
+        normal += f"{'&' if '?' in normal else '?'}{_WHICH}=read-write"
     return normal
 
 

@@ -1,4 +1,7 @@
-"""The global tier: holds the lease `global`, takes submissions and keeps the queue in order."""
+"""The global tier: holds the lease `global`, takes submissions and keeps the queue in order.
+
+One that stands by knows fleet, tenants and tables already, and tells callers where the leader is.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,12 @@ from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.workload_watchers import WorkloadWatchers
-from services.grpc_errors import Unavailable
+from services.grpc_errors import StandsBy, Unavailable
 from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
+from services.tiers.side_by_side import until_one_ends
 from topmast.v1 import (
     data_placement_pb2,
     data_placement_pb2_grpc,
@@ -53,6 +57,7 @@ class GlobalSchedulerTier:
         self._database = database
         self._configuration = configuration
         self._lease: Lease | None = None
+        self._keeper: LeaseKeeper | None = None
         self._changed = asyncio.Event()
         self._surroundings = SurroundingsKeeper(database)
         self._batcher = SubmissionBatcher(database, clock, self._surroundings.present)
@@ -108,7 +113,7 @@ class GlobalSchedulerTier:
         """Serves from `address` for as long as this process may."""
         self._database.tell_health(lambda _healthy: self._changed.set())
         times = self._configuration.lease
-        keeper = LeaseKeeper(
+        keeper = self._keeper = LeaseKeeper(
             self._database,
             GLOBAL_LEASE,
             holder,
@@ -116,27 +121,28 @@ class GlobalSchedulerTier:
             times.duration_real_s,
             silence_real_s=times.silence_real_s,
         )
-        telling = asyncio.ensure_future(self._tell_health())
         try:
-            while True:
-                lease = await keeper.wait_until_held()
-                try:
-                    await self._work(lease, keeper, address)
-                finally:
-                    await _release(keeper, lease)
+            await until_one_ends(self._tell_health(), self._keep_surroundings(), self._take_turns(keeper, address))
         finally:
-            await _end([telling])
             await self._server.set_serving(serving=False)
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
         self._packages.close()
 
+    async def _take_turns(self, keeper: LeaseKeeper, address: str) -> None:
+        """Works each time that the lease is ours, and stands by meanwhile."""
+        while True:
+            lease = await keeper.wait_until_held()
+            try:
+                await self._work(lease, keeper, address)
+            finally:
+                await _release(keeper, lease)
+
     async def _work(self, lease: Lease, keeper: LeaseKeeper, address: str) -> None:
         """Everything that a global scheduler does, until the lease is lost. What breaks one part breaks the tier."""
         tasks = [
             asyncio.ensure_future(keeper.keep(lease)),  # ends when the lease is lost
-            asyncio.ensure_future(self._keep_surroundings()),
             asyncio.ensure_future(self._batcher.run()),
             asyncio.ensure_future(self._watchers.run()),
             asyncio.ensure_future(self._scan_loop.run(lease)),
@@ -180,7 +186,7 @@ class GlobalSchedulerTier:
         if not self._database.healthy:
             raise Unavailable("the database cannot be reached at the moment; try again")
         if self._lease is None:
-            raise Unavailable("this global scheduler stands by: another one holds the lease; try again")
+            raise StandsBy("global scheduler", None if self._keeper is None else self._keeper.leader_address)
         self._surroundings.present()
 
     async def _tell_health(self) -> None:

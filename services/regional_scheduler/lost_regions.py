@@ -1,7 +1,8 @@
-"""Other regions that are lost: their schedulers have held no lease for too long. Any region that is there says so.
+"""Other regions that are lost: neither their schedulers nor any of their managers have held a lease for too long.
 
-The tasks of a region's clusters stop themselves when its lease has ended for the stated time, whether their managers are
-there or not. So all that the region had is ended here; a scheduler of it that comes back begins with what that leaves.
+The tasks of a cluster stop themselves when the lease of its manager has ended for the stated time. So all that the region had
+is ended here, by any region that is there; a scheduler of it that comes back begins with what that leaves. While one manager
+is there nothing is ended: what runs needs no scheduler to run on, and its ends are kept until there is one.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class LostRegions:
                 if region not in await lost_cluster_store.overdue_regions(connection, self._own, *self._limits):
                     continue
                 silent_s = -(await lease_store.left_s(connection, f"{lease_store.REGIONAL_PREFIX}{region}") or 0.0)
-                why = f"the scheduler of its region has held no lease for {silent_s:.0f} s"
+                why = f"the scheduler of its region has held no lease for {silent_s:.0f} s, nor has any manager there"
                 losses = await declare_region_lost(connection, region, why, self._clock.now())
             _log.error("region lost", region=region, why=why, workloads=len(losses.workloads))
 

@@ -22,6 +22,7 @@ from services.regional_scheduler.gang_reports import take_report
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts, change_carried_out
 from services.regional_scheduler.measurements import new_profiles
 from services.regional_scheduler.order_sender import OrderSender
+from services.regional_scheduler.reconciliations import Reconciliation
 from services.tiers.turns import Turns
 
 
@@ -40,6 +41,7 @@ class ReportTaker:
         self._machine_reports: list[MachineReport] = []
         self._refused_changes: list[ChangeRefused] = []
         self._with_lost_tasks: list[AttemptKey] = []
+        self._reconciliations: list[Reconciliation] = []
 
     def take_checkpoints(self) -> list[RecordCheckpoint]:
         """New ones."""
@@ -59,6 +61,11 @@ class ReportTaker:
         keys, self._with_lost_tasks = self._with_lost_tasks, []
         return keys
 
+    def take_reconciliations(self) -> list[Reconciliation]:
+        """One for each complete report of a cluster."""
+        found, self._reconciliations = self._reconciliations, []
+        return found
+
     async def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
         """Takes in messages in the order in which they came."""
         turns = Turns()
@@ -75,12 +82,14 @@ class ReportTaker:
                     self._sender.disconnected(message.cluster)
 
     async def _take_report(self, report: ClusterReport, turns: Turns) -> None:
+        found = Reconciliation(report.cluster)
         if report.complete:
             self._sender.connected(report.cluster, report.connection)
             self._absent.reached(report.cluster)
             named = {status.key for status in report.attempts}
             for attempt in self._live:
                 if attempt.key not in named:
+                    found.not_found += _is_to_run_there(attempt, report.cluster)
                     self._not_known_there(attempt, report.cluster)
                 await turns.give_way()
         unknown: list[AttemptStatus] = []
@@ -88,11 +97,16 @@ class ReportTaker:
             reported = self._live.get(status.key)
             if reported is None or report.cluster not in reported.clusters:
                 unknown.append(status)
+                found.stopped += not status.ended
             else:
+                found.ended_meanwhile += status.ended
+                found.went_on += not status.ended and reported.started_s is not None
                 self._take_status(reported, report.cluster, status)
             await turns.give_way()
         self._sender.dismiss(report.cluster, unknown)
         self._machine_reports.extend(report.machines)
+        if report.complete:
+            self._reconciliations.append(found)
 
     def _not_known_there(self, attempt: LiveAttempt, cluster: ClusterId) -> None:
         attempt.reports.pop(cluster, None)
@@ -118,3 +132,7 @@ class ReportTaker:
             self._due_attempts.record(attempt.key)
         elif attempt.written is None or attempt.written.is_out_of_date(attempt.shown):
             self._due_attempts.record_progress(attempt.key)
+
+
+def _is_to_run_there(attempt: LiveAttempt, cluster: ClusterId) -> bool:
+    return attempt.started_s is not None and cluster in attempt.clusters

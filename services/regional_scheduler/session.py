@@ -57,6 +57,7 @@ from services.regional_scheduler.machine_moves import MachineMoves
 from services.regional_scheduler.mechanism_failures import MechanismFailures
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.plan_writing import migration_to
+from services.regional_scheduler.reconciliations import Reconciliations
 from services.regional_scheduler.refused_changes import RefusedChanges
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
@@ -126,6 +127,7 @@ class RegionSession:
         self._adjustment_rounds = self._make_adjustment_rounds(configuration)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
+        self._reconciliations = Reconciliations(database, lease, memory, clock)
         self._looks_first = False
         """What was won is not dispatched yet, because something newer has to be taken over before."""
         self._victims_changed = False
@@ -218,6 +220,7 @@ class RegionSession:
         # 7. Move the auction on: answer, close, or open a round.
         await self._auction(turn)
         await self._mechanism_failures.tell()
+        await self._reconciliations.tell(self._reports.take_reconciliations())
         # 8. Now and then see whether the memory agrees with itself.
         await self._invariants.look(self._now_real_s())
         # 9. Wait for something to happen, unless there is more to do.

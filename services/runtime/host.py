@@ -69,6 +69,9 @@ _FEW_CONNECTIONS = "max_connections=300"
 
 _READY_PATIENCE_REAL_S = 120.0
 
+_STANDBY_GROUP = "standby-"
+"""Before the names of the processes of tiers that stand by, and so of their logs."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -109,6 +112,8 @@ class Host:
             for name, value in _RAY_VARIABLES.items():
                 os.environ.setdefault(name, value)
         self._tiers = _hosting(options)
+        self._standbys = _hosting(options, _STANDBY_GROUP) if options.standby else None
+        self._standby_port = free_port(options.listen_host) if options.standby else 0
         self._ray_session: Path | None = None
 
     async def run(self, stop: asyncio.Event, at_once: asyncio.Event) -> None:
@@ -130,10 +135,15 @@ class Host:
                 self._say(HostState.STARTING, "the tiers", "")
                 # Taken meanwhile: a tier that cannot listen would be started again and again.
                 require_port(options.listen_host, self._port)
-                self._tiers.surround(Surroundings(database_url, ray_address))
-                self._start_tiers(fleet or stored_fleet)
+                surroundings = Surroundings(database_url, ray_address)
+                self._tiers.surround(surroundings)
+                self._tiers.start(self._places(fleet or stored_fleet, self._port))
                 address = (await self._tiers.until_listening(_READY_PATIENCE_REAL_S))["global"]
                 await asyncio.to_thread(self._apply_files, address)
+                if self._standbys is not None:
+                    # Only now, so that the first ones lead.
+                    standby_address = await self._start_standbys(self._standbys, surroundings, fleet or stored_fleet)
+                    address = f"{address},{standby_address}"
                 self._layout.address.write_text(address, encoding="utf-8")
                 self._say(HostState.READY, "", address)
                 # 3. What the fleet gains later.
@@ -199,15 +209,26 @@ class Host:
         self._ray_session = sessions / context.get_session_name()
         return str(context.gcs_address)
 
+    async def _start_standbys(self, standbys: TierHosting, surroundings: Surroundings, fleet: Fleet) -> str:
+        """Has a second tier of each stand by; returns the address of the global one."""
+        self._say(HostState.STARTING, "the tiers that stand by", "")
+        standbys.prepare()
+        await standbys.until_prepared()
+        standbys.surround(surroundings)
+        standbys.start(self._places(fleet, self._standby_port))
+        return (await standbys.until_listening(_READY_PATIENCE_REAL_S))["global"]
+
     def _start_tiers(self, fleet: Fleet) -> None:
         """Starts the tiers that are missing for this fleet."""
-        self._tiers.start(self._places(fleet))
+        self._tiers.start(self._places(fleet, self._port))
+        if self._standbys is not None:
+            self._standbys.start(self._places(fleet, self._standby_port))
 
-    def _places(self, fleet: Fleet) -> Sequence[TierPlace]:
+    def _places(self, fleet: Fleet, port: int) -> Sequence[TierPlace]:
         host = self._options.listen_host
         anywhere = f"{host}:0"
         return [
-            TierPlace(TierKind.GLOBAL, f"{host}:{self._port}"),
+            TierPlace(TierKind.GLOBAL, f"{host}:{port}"),
             *(TierPlace(TierKind.REGIONAL, anywhere, region.region) for region in fleet.regions),
             *(
                 TierPlace(TierKind.CLUSTER, anywhere, region.region, cluster.cluster)
@@ -243,7 +264,9 @@ class Host:
     async def _end(self, at_once: asyncio.Event) -> None:
         """Ends the tiers, then Ray, then the database. Whatever goes wrong with one, the next is ended all the same."""
         try:
-            # First who would start what is stopped anew.
+            # First who would start what is stopped anew: those that stand by before those whose place they would take.
+            if self._standbys is not None:
+                await self._standbys.end()
             await self._tiers.end()
             if self._ray_session is not None:
                 await self._let_tasks_save(at_once)
@@ -281,17 +304,18 @@ class Host:
                 stop_embedded(self._options.home)
 
 
-def _hosting(options: HostOptions) -> TierHosting:
+def _hosting(options: HostOptions, group: str = "") -> TierHosting:
+    """`group`: before the names of these processes."""
     if options.tiers_on_ray:
         # They and all that they import are of no use where the tiers share a process beside Ray.
         from services.configuration import load_configuration
         from services.runtime.tier_actors import TierActors
 
-        return TierActors(options.home, load_configuration(options.configuration_file), options.executor)
+        return TierActors(options.home, load_configuration(options.configuration_file), options.executor, group)
     settings = ChildSettings(
         "", options.home, options.executor, kernels=True, configuration_file=options.configuration_file
     )
-    return TierChildren(settings, shared=options.shares_processes)
+    return TierChildren(settings, shared=options.shares_processes, group=group)
 
 
 def _stop_on_signals(stop: asyncio.Event, at_once: asyncio.Event) -> None:

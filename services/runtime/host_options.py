@@ -32,6 +32,9 @@ class HostOptions(BaseModel):
     tiers: TierProcesses | None = None
     """None: separate in a Ray of others, where they outlive this host; else shared."""
 
+    standby: bool = False
+    """Whether each tier has a second one, which takes its place when it dies."""
+
     @property
     def shares_processes(self) -> bool:
         """Whether all tiers are in one process."""

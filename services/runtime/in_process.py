@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from domain.fleet import Fleet
@@ -46,6 +46,8 @@ class InProcessService:
     async def start(self, name: str, alias: str | None = None) -> str:
         """Starts one tier; returns where it listens. Under an `alias` it is one more of the same, which stands by."""
         request = next(request for request in self._requests() if request.name == name)
+        if alias is not None:
+            request = replace(request, listen="127.0.0.1:0")
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(run_tier(request, listening.set_result))
         self._running[alias or name] = task
@@ -53,7 +55,7 @@ class InProcessService:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        if name == "global":
+        if name == "global" and alias is None:
             self.address = listening.result()
         return listening.result()
 

@@ -21,6 +21,7 @@ _OPTIONS = {
     "clock_speed": "--clock-speed",
     "executor": "--emulate",
     "tiers": "--tiers",
+    "standby": "--standby",
 }
 _RESTART = "take the service down (topmast down) and bring it up with it"
 _APPLY = "topmast apply -f FILE applies it to what is up"
@@ -91,7 +92,7 @@ def option_differences(
 
 
 def _difference(field: str, option: str, value: object, its: object) -> OptionDifference:
-    if field in {"executor", _URL}:
+    if field in {"executor", "standby", _URL}:
         # A flag has no value, and what may hold a password is not repeated.
         return OptionDifference(option, "", None, _RESTART)
     return OptionDifference(option, str(value), None if its is None else str(its), _REMEDIES.get(field, _RESTART))

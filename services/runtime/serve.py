@@ -8,6 +8,7 @@ import signal
 from formats.problems import listed
 from services.database import fleet_store
 from services.database.engine import Database
+from services.database.migrations_runner import require_tables
 from services.log_output import configure_logging
 from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.executor_kind import ExecutorKind
@@ -23,6 +24,7 @@ def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
     configure_logging()
     lower_own_score(SERVICE_SCORE)
+    require_tables(request.database_url)
     asyncio.run(_require_in_fleet(request))
     if request.kind is not TierKind.CLUSTER:
         compile_kernels()  # before there is a lease that could be lost over it

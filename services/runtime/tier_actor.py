@@ -21,8 +21,8 @@ NAMESPACE = "topmast"
 class TierActor:
     """Runs one tier from its creation on."""
 
-    def __init__(self, request: TierRequest) -> None:
-        configure_logging(request.home / "logs" / "tiers" / f"{request.name.replace('/', '-')}.log")
+    def __init__(self, request: TierRequest, group: str = "") -> None:
+        configure_logging(request.home / "logs" / "tiers" / f"{group}{request.name.replace('/', '-')}.log")
         lower_own_score(SERVICE_SCORE)
         self._address: str | None = None
         self._listening = threading.Event()
@@ -62,6 +62,6 @@ class TierActor:
         self._thread.join(timeout=5.0)
 
 
-def actor_name(request: TierRequest) -> str:
-    """Under which the tier's actor is known in Ray."""
-    return f"tier/{request.name}"
+def actor_name(request: TierRequest, group: str = "") -> str:
+    """Under which the tier's actor is known in Ray; `group`: of those that stand by."""
+    return f"{group}tier/{request.name}"

@@ -34,7 +34,9 @@ class _Started:
 class TierActors:
     """The actors of all tiers; what there is of them already in a Ray of others is found again."""
 
-    def __init__(self, home: Path, configuration: Configuration, executor: ExecutorKind) -> None:
+    def __init__(self, home: Path, configuration: Configuration, executor: ExecutorKind, group: str = "") -> None:
+        """`group` comes before their names: of each tier there may be several."""
+        self._group = group
         self._home = home
         self._configuration = configuration
         self._executor = executor
@@ -62,14 +64,14 @@ class TierActors:
                 handle = (
                     ray.remote(TierActor)
                     .options(
-                        name=actor_name(request),
+                        name=actor_name(request, self._group),
                         lifetime="detached",
                         get_if_exists=True,
                         num_cpus=0,
                         max_restarts=-1,
                         max_task_retries=0,
                     )
-                    .remote(request)
+                    .remote(request, self._group)
                 )
                 self._tiers[place.name] = _Started(request, handle)
 

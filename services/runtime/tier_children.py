@@ -48,8 +48,12 @@ class TiersNotStarted(Exception):
 class TierChildren:
     """The processes of all tiers. To be used on one event loop."""
 
-    def __init__(self, settings: ChildSettings, *, shared: bool) -> None:
-        """`settings`: of which name and kernels are set here for each process. `shared`: one process for all tiers."""
+    def __init__(self, settings: ChildSettings, *, shared: bool, group: str = "") -> None:
+        """`settings`: of which name and kernels are set here for each process. `shared`: one process for all tiers.
+
+        `group` comes before the names of the processes: of each tier there may be several.
+        """
+        self._group = group
         self._settings = settings
         self._shared = shared
         self._children: dict[str, _Child] = {}
@@ -104,7 +108,7 @@ class TierChildren:
     def _child(self, name: str, *, kernels: bool) -> _Child:
         child = self._children.get(name)
         if child is None:
-            settings = replace(self._settings, name=name, kernels=kernels)
+            settings = replace(self._settings, name=f"{self._group}{name}", kernels=kernels)
             child = self._children[name] = _Child(settings, self._changed.set)
             if self._surroundings is not None:
                 child.surround(self._surroundings)

@@ -1,6 +1,6 @@
 """Keeps a lease: acquires it, has it renewed in a thread of its own, and says when it is lost.
 
-Two processes may be started for the same tier: one holds the lease and works, the other stands by (MAST §4.5).
+Several processes may be started for the same tier: one holds the lease and leads, the others stand by (MAST §4.5).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Final
 import structlog
 
 from services.database import lease_store
+from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
-from services.database.lease_store import Lease
+from services.database.lease_store import Lease, SeenLease
 from services.tiers.lease_renewal import LeaseRenewal, RenewalEnd
 from services.tiers.lease_times import SILENCE_REAL_S, LeaseTimes
 
 _LONGEST_BETWEEN_TURNS_REAL_S: Final = 1.0
+_SHORTEST_BETWEEN_LOOKS_REAL_S: Final = 0.02
 
 _log = structlog.get_logger(__name__)
 
@@ -51,6 +53,12 @@ class LeaseKeeper:
         self._silence_s = silence_real_s
         self._tasks_stop_after_s = tasks_stop_after_real_s
         self._certain_until_real_s = 0.0
+        self._leader_address: str | None = None
+
+    @property
+    def leader_address(self) -> str | None:
+        """Where the process answers that held the lease when this one looked last; None: none did, or this one does."""
+        return self._leader_address
 
     @property
     def certain(self) -> bool:
@@ -66,26 +74,35 @@ class LeaseKeeper:
         standing_by = False
         while True:
             asked_real_s = asyncio.get_running_loop().time()
-            lease = await self._database.run(
-                lambda connection: lease_store.acquire(
-                    connection,
-                    self._name,
-                    self._holder,
-                    self._address,
-                    os.getpid(),
-                    self._duration_s,
-                    self._tasks_stop_after_s,
-                ),
-                give_up_after_s=float("inf"),
-            )
-            if lease is not None:
+            found = await self._database.run(self._acquire, give_up_after_s=float("inf"))
+            if isinstance(found, Lease):
                 self._certain_until_real_s = asked_real_s + self._duration_s
-                _log.info("lease acquired", name=self._name, address=self._address, token=lease.token)
-                return lease
+                self._leader_address = None
+                _log.info("lease acquired", name=self._name, address=self._address, token=found.token)
+                return found
+            self._leader_address = found.address
             if not standing_by:
-                _log.info("standing by: another process holds the lease", name=self._name)
+                _log.info("standing by: another process holds the lease", name=self._name, leader=found.address)
                 standing_by = True
-            await asyncio.sleep(self._duration_s / 3)
+            # When it is not renewed any more, it is ours the moment it ends.
+            await asyncio.sleep(min(self._duration_s / 3, max(found.left_s, _SHORTEST_BETWEEN_LOOKS_REAL_S)))
+
+    async def _acquire(self, connection: AnyConnection) -> Lease | SeenLease:
+        """The lease, or how it stands where another process holds it: who only looks never holds up who writes."""
+        seen = await lease_store.look(connection, self._name)
+        if seen is not None and seen.left_s > 0.0 and seen.holder != self._holder:
+            return seen
+        lease = await lease_store.acquire(
+            connection,
+            self._name,
+            self._holder,
+            self._address,
+            os.getpid(),
+            self._duration_s,
+            self._tasks_stop_after_s,
+        )
+        # Another process was a moment earlier: the next look finds it.
+        return lease or seen or SeenLease("", "", 0.0)
 
     async def keep(self, lease: Lease) -> None:
         """Has it renewed however busy the event loop is; ends when another process has it, or may have it.

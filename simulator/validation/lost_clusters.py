@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from domain.events import EventKind
 from domain.fleet import Fleet
 from simulator.validation.machines import Claim, Machines
-from simulator.validation.record_fields import BadField, Record, text_field
+from simulator.validation.record_fields import BadField, Record, text_field, whole_field
 from simulator.validation.report import Findings, Invariant
 
 
@@ -30,7 +30,11 @@ class LostClusters:
     @property
     def handlers(self) -> Mapping[str, Callable[[Record, float], None]]:
         """By the kind of event."""
-        return {EventKind.CLUSTER_LOST.value: self.lost, EventKind.CLUSTER_BACK.value: self.back}
+        return {
+            EventKind.CLUSTER_LOST.value: self.lost,
+            EventKind.CLUSTER_BACK.value: self.back,
+            EventKind.CLUSTER_RECONCILED.value: self.reconciled,
+        }
 
     def lost(self, record: Record, _t_s: float) -> None:
         """A `cluster_lost` event. Raises BadField."""
@@ -50,6 +54,12 @@ class LostClusters:
         self._machines.find_cluster(cluster)
         for attempt in self._machines.attempts_in(cluster):
             self._add(f"cluster {cluster} is back while {attempt}, which was lost with it, has not ended")
+
+    def reconciled(self, record: Record, _t_s: float) -> None:
+        """A `cluster_reconciled` event: what follows from it has events of its own. Raises BadField."""
+        self._named(record)
+        for name in ("went_on", "ended_meanwhile", "not_found", "stopped"):
+            whole_field(record, name)
 
     def dispatched(self, attempt: str, planned: Iterable[Claim]) -> None:
         """Nothing begins in a cluster that is lost."""

@@ -7,7 +7,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, NullPool, create_engine
 
 from services.database import migrations_runner
-from services.database.errors import DatabaseUnavailable
+from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
 from services.database.migrations_runner import BASE, MigrationFailed
 from services.database.tables import METADATA
 from tests.conftest_postgres import SessionServer
@@ -102,9 +102,29 @@ def test_unknown_revision_is_refused_and_changes_nothing(empty_database_url: str
 
 def test_database_of_a_newer_version_is_refused(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'from the future'")
-    with pytest.raises(MigrationFailed, match="newer version of Topmast"):
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE fitting_programs SET oldest_revision = '9998'")
+    with pytest.raises(
+        MigrationFailed, match=r"revision 9999, .* know revision 9998 at least.* newer version of Topmast"
+    ):
         migrations_runner.upgrade(database_url)
+    with pytest.raises(UnsuitableDatabase, match="install that version here"):
+        migrations_runner.require_tables(database_url)
+
+
+def test_database_of_the_next_version_is_taken_as_it_is(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE fitting_programs SET oldest_revision = %s", [migrations_runner.newest()])
+    migrations_runner.require_tables(database_url)
+    migrations_runner.upgrade(database_url)
+    assert migrations_runner.current(database_url) == "9999"
+
+
+def test_tables_that_are_too_old_are_refused(database_url: str) -> None:
+    migrations_runner.downgrade(database_url, "-1")
+    with pytest.raises(UnsuitableDatabase, match="run 'topmast db upgrade'"):
+        migrations_runner.require_tables(database_url)
 
 
 def test_missing_database_is_unavailable(postgres_server: SessionServer) -> None:

@@ -13,8 +13,13 @@ from services.database.server_address import URL_VARIABLE, normalise_url, resolv
         ("postgresql://u:p@h:1/d", "postgresql://u:p@h:1/d"),
         ("postgres://h/d?sslmode=require", "postgresql://h/d?sslmode=require"),
         ("postgresql+psycopg:///d?host=%2Ftmp", "postgresql:///d?host=%2Ftmp"),
+        ("postgresql://a:1,b:2/d", "postgresql://a:1,b:2/d?target_session_attrs=read-write"),
+        (
+            "postgresql:///d?host=a,b&target_session_attrs=primary",
+            "postgresql:///d?host=a,b&target_session_attrs=primary",
+        ),
     ],
-    ids=["as it is", "short", "of SQLAlchemy"],
+    ids=["as it is", "short", "of SQLAlchemy", "several hosts", "several hosts, as it is"],
 )
 def test_every_usual_form_of_url_is_understood(given: str, normal: str) -> None:
     assert normalise_url(given) == normal

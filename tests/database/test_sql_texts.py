@@ -21,7 +21,15 @@ _WITHOUT_TEXTS = {
     "watcher.py": "listens to channels",
     "migrations_runner.py": "runs migrations on a connection of SQLAlchemy",
 }
-_SPEAKS_OF_NO_TABLE = ("SET ", "LISTEN ", "UNLISTEN ", "CREATE DATABASE ")
+_SPEAKS_OF_NO_TABLE = (
+    "SET ",
+    "LISTEN ",
+    "UNLISTEN ",
+    "CREATE DATABASE ",
+    "CREATE SCHEMA ",
+    "ALTER SCHEMA ",
+    "DROP SCHEMA ",
+)
 
 
 def _texts() -> list[SqlText]:

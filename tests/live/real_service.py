@@ -224,6 +224,8 @@ def real_service(
     clock_speed: float,
     configuration: Configuration | None = None,
     tiers: TierProcesses = TierProcesses.SHARED,
+    *,
+    standby: bool = False,
 ) -> Iterator[RealService]:
     """A service in a home of its own. Its tiers can be killed one by one where they are separate, which takes several times as
     long to start. When it ends, however it ends, nothing of it is left."""
@@ -232,6 +234,7 @@ def real_service(
     os.environ[_MARK_VARIABLE] = mark
     try:
         options = _options(home, fleet, tenants, clock_speed, configuration or Configuration(), tiers)
+        options = options.model_copy(update={"standby": standby})
         with Client(up(options).address) as client:
             service = RealService(options, mark, fleet, tenants, client)
             following = threading.Thread(target=service.follow, daemon=True)

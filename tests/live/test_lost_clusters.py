@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from domain.fleet import Fleet
 from domain.identifiers import RegionId
 from domain.workload import Emulated
 from services.configuration import LeaseConfiguration
+from services.database import lease_store
 from services.wire.fleets import fleet_to_proto
 from tests.live.managers import processes
-from tests.live.running import CONFIGURATION, LiveRun, in_live_service
+from tests.live.running import CONFIGURATION, PATIENCE_REAL_S, LiveRun, in_live_service
 from tests.live.world import A100, FLEET, RANKING, TABLES, one_job
 from topmast import Event
 
@@ -132,23 +132,46 @@ def test_a_paused_manager_that_wakes_up_finds_that_all_went_on_without_it(databa
     in_live_service(database_url, tmp_path, scenario, configuration=SOON)
 
 
-@pytest.mark.parametrize("managers_too", [True, False], ids=["a whole region", "its scheduler alone"])
-def test_what_a_region_had_that_never_returns_runs_elsewhere(
-    database_url: str, tmp_path: Path, managers_too: bool
+def test_what_a_region_had_that_never_returns_runs_elsewhere(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload, region, _ = await begin(run)
+        clusters = [str(one.cluster) for one in FLEET.region(RegionId(region)).clusters]
+        for tier in (f"regional/{region}", *(f"cluster/{cluster}" for cluster in clusters)):
+            await run.service.stop(tier)
+        again = await began_again(run, workload)
+        assert again.region != region
+        await run.follow()
+        run.check()
+        await nothing_is_charged(run)
+        assert clusters_lost(run) >= set(clusters)
+
+    in_live_service(database_url, tmp_path, scenario, configuration=SOON)
+
+
+def test_what_runs_goes_on_without_a_scheduler_for_longer_than_it_may_without_a_manager(
+    database_url: str, tmp_path: Path
 ) -> None:
     async def scenario(run: LiveRun) -> None:
-        with processes(run, tmp_path) as beside:
-            workload, region, cluster = await begin(run)
-            gone = [f"regional/{region}", *((f"cluster/{cluster}",) if managers_too else ())]
-            for tier in gone:
-                await beside.take_over(tier)
-            for tier in gone:
-                beside.signal(tier, signal.SIGKILL)
-            again = await began_again(run, workload)
-            assert again.region != region
-            await run.follow()
-            run.check()
-            await nothing_is_charged(run)
-            assert clusters_lost(run) >= {str(one.cluster) for one in FLEET.region(RegionId(region)).clusters}
+        _, region, _ = await begin(run)
+        tier = f"regional/{region}"
+        await run.service.stop(tier)
+        lease = SOON.lease
+        enough_s = lease.tasks_stop_after_real_s + 2.0 * lease.lost_grace_real_s
+        async with asyncio.timeout(PATIENCE_REAL_S):
+            while True:
+                left_s = await run.database.run(lambda connection: lease_store.left_s(connection, tier))
+                if left_s is not None and left_s < -enough_s:
+                    break
+                await asyncio.sleep(0.1)
+        await run.service.start(tier)
+        await run.follow()
+        run.check()
+        assert clusters_lost(run) == set()
+        assert (run.count("started"), run.count("evicted"), run.count("completed")) == (1, 0, 1)
+        # By then it may have ended; what it came to was kept.
+        found = {"not_found": 0, "stopped": 0}
+        went_on = run.count("cluster_reconciled", went_on=1, ended_meanwhile=0, **found)
+        assert went_on + run.count("cluster_reconciled", went_on=0, ended_meanwhile=1, **found) == 1
+        await nothing_is_charged(run)
 
     in_live_service(database_url, tmp_path, scenario, configuration=SOON)

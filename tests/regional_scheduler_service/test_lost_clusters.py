@@ -162,8 +162,13 @@ def test_another_region_ends_what_a_lost_region_had(database_url: str) -> None:
             async with database.transaction() as connection:
                 await at_work(connection)
                 await held(connection, f"regional/{EAST}", LONG_AGO_REAL_S)
-                # Its managers are there; its tasks have stopped themselves all the same.
+                # A manager is there: what runs goes on without a scheduler, however long that is away.
                 await held(connection, f"cluster/{LOST}", stop_after_s=30.0)
+                assert await lost_cluster_store.overdue_regions(connection, COAST, *LIMITS) == []
+                await held(connection, f"cluster/{LOST}", 35.0, stop_after_s=30.0)
+                assert await lost_cluster_store.overdue_regions(connection, COAST, *LIMITS) == []
+                await held(connection, f"cluster/{LOST}", 45.0, stop_after_s=30.0)
+                assert await lost_cluster_store.overdue_regions(connection, COAST, *LIMITS) == [EAST]
             async with scheduler_at_work(database, COAST):
                 await until_none_is_live(database)
                 async with database.transaction() as connection:

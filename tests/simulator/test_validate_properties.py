@@ -47,6 +47,7 @@ def test_the_legal_runs_show_something() -> None:
         "changed",
         "cluster_back",
         "cluster_lost",
+        "cluster_reconciled",
         "downgraded",
         "held",
         "loan_short",

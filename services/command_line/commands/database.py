@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from services.command_line.commands.backup import backup, restore
 from services.command_line.commands.prune import prune
 from services.command_line.extras import Extra
 from services.command_line.failures import reported
@@ -15,6 +16,8 @@ from services.command_line.reached_database import reached_database
 
 app = typer.Typer(name="db", help="The tables of the database.", no_args_is_help=True)
 app.command("prune")(prune)
+app.command("backup")(backup)
+app.command("restore")(restore)
 
 RevisionOption = Annotated[str, typer.Option("--revision", help="Up to which.")]
 RevisionArgument = Annotated[str, typer.Argument(metavar="REVISION", help="Down to which; base: nothing is left.")]

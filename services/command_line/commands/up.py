@@ -61,6 +61,9 @@ TiersOption = Annotated[
         show_default="shared; separate with --ray-address",
     ),
 ]
+StandbyOption = Annotated[
+    bool, typer.Option("--standby", help="Have a second tier stand by for each, which takes over when that dies.")
+]
 
 
 _FIELDS = {
@@ -84,6 +87,7 @@ def up(
     clock_speed: ClockSpeedOption = None,
     emulate: EmulateOption = False,
     tiers: TiersOption = None,
+    standby: StandbyOption = False,
     configuration: ConfigurationOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,6 +110,7 @@ def up(
         "clock_speed": clock_speed,
         "emulate": ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
         "tiers": TierProcesses(tiers) if tiers is not None else None,
+        "standby": standby,
     }
     # What nobody typed is not wanted otherwise of a service that is up already.
     typed = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, DateTime, Float, Integer, Table, Text
+from sqlalchemy import BigInteger, Boolean, DateTime, Float, Integer, Table, Text
 
 from services.database.tables.definition import DOCUMENT, METADATA, NAME, REWRITTEN, key, optional, required
 
@@ -23,6 +23,14 @@ LEASES: Final = Table(
     # Of a cluster: so many real seconds after its end at most tasks run on; null: nothing runs under it, or it was given
     # when that was not said yet.
     optional("tasks_stop_after_s", Float),
+)
+
+FITTING_PROGRAMS: Final = Table(
+    # One row: programs whose newest migration is this one, or a later one, can work with the tables as they are.
+    "fitting_programs",
+    METADATA,
+    key("one", Boolean),
+    required("oldest_revision", NAME),
 )
 
 REVISIONS: Final = Table(
