@@ -36,6 +36,16 @@ class HomeLayout:
         return self.home / "host.lock"
 
     @property
+    def watcher_lock(self) -> Path:
+        """Locked by the watcher of the host as long as it lives."""
+        return self.home / "watcher.lock"
+
+    @property
+    def watcher_record(self) -> Path:
+        """How many hosts the watcher has lost, and since when there is none, as JSON."""
+        return self.home / "watcher.json"
+
+    @property
     def host_log(self) -> Path:
         return self.home / "logs" / "host.log"
 
