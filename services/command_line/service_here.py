@@ -71,7 +71,7 @@ def service_of_this_machine(address: str | None) -> ServiceHere | None:
 
 
 def _processes(state: HomeState) -> list[ProcessHere]:
-    if state.host is None and not state.watcher_lives:
+    if state.host is None and not state.down:
         return []
     record, watcher = state.record, state.watcher
     losses = watcher.losses if watcher is not None else 0

@@ -12,18 +12,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import structlog
 
+from services.runtime.home import HomeLayout
 from services.runtime.process_identity import lives
 
 MARK_VARIABLE = "TOPMAST_SERVICE_HOME"
 _WITH_LOCKS = ("services.runtime.host", "services.runtime.host_watcher", "services.database.supervisor")
 _POLL_REAL_S = 0.05
-
-_log = structlog.get_logger(__name__)
 
 
 class ProcessesLeft(Exception):
@@ -37,19 +36,33 @@ def marked(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 def processes_of(home: Path) -> list[psutil.Process]:
     """All living processes of the home's service that we may look at and that have no locks of their own, by their ids."""
-    found = []
+    found: dict[int, psutil.Process] = {}
+    sessions = f"{HomeLayout(home).ray_sessions}{os.sep}"
     for process in psutil.process_iter():
-        try:
-            if (
-                process.pid != os.getpid()
-                and process.environ().get(MARK_VARIABLE) == str(home)
-                and lives(process)
-                and not set(_WITH_LOCKS) & set(process.cmdline())
-            ):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return sorted(found, key=lambda process: process.pid)
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get(MARK_VARIABLE) == str(home) or _writes_to(process).startswith(sessions):
+                found[process.pid] = process
+                if not _has_lock(process):
+                    found.update({child.pid: child for child in process.children(recursive=True)})
+    return [found[number] for number in sorted(found) if number != os.getpid() and _counts(found[number])]
+
+
+def _writes_to(process: psutil.Process) -> str:
+    """Where its output goes: Ray's workers write their names over their environment, and their output below its sessions."""
+    try:
+        return os.readlink(f"/proc/{process.pid}/fd/1")
+    except OSError:
+        return ""
+
+
+def _has_lock(process: psutil.Process) -> bool:
+    return bool(set(_WITH_LOCKS) & set(process.cmdline()))
+
+
+def _counts(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        return lives(process) and not _has_lock(process)
+    return False
 
 
 def end_processes_of(home: Path, *, alone_real_s: float = 0.0, patience_real_s: float = 30.0) -> int:
@@ -71,10 +84,6 @@ def end_processes_of(home: Path, *, alone_real_s: float = 0.0, patience_real_s: 
 
 
 def _kill(process: psutil.Process, killed: set[int]) -> None:
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        return
-    if process.pid not in killed:
         killed.add(process.pid)
-        _log.warning("a left-over process of this home is ended", process=process.pid)

@@ -114,6 +114,11 @@ def _down(
             since = f"since {moment_of(ended_s)}" if ended_s is not None else "since a moment ago"
             why = f" ({record.stage})" if record is not None and record.state in _BEFORE_READY and record.stage else ""
             yield f"the host is down {since}{why}; its watcher (process {watcher.process_id}) starts it again"
+        elif watcher is None and record is not None and record.state is not HostState.FAILED:
+            yield (
+                f"the host (process {record.process_id}) has ended without taking its service down, and nobody watches over it:"
+                " 'topmast up' starts it again"
+            )
         return
     if is_halted(host):
         yield (

@@ -430,7 +430,8 @@ def _host(options: HostOptions, layout: HomeLayout, connection: int | None, *, a
         watcher = WatcherLink(layout, options.model_dump_json(), connection, report)
         report.say(HostState.STARTING)
         # A host that was killed may have left tasks behind: they end before any of them starts again.
-        await asyncio.to_thread(end_processes_of, options.home)
+        if killed := await asyncio.to_thread(end_processes_of, options.home):
+            _log.warning("processes of a host that had died are ended", processes=killed)
         again_at = (former.address if former is not None else "") if again else None
         await Host(options, report, watcher, again_at=again_at).run(stop, at_once)
 

@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import structlog
 
 from services.runtime.part_record import PartRecord
 from services.runtime.process_identity import ProcessIdentity
-
-_log = structlog.get_logger(__name__)
 
 
 class HostState(StrEnum):
@@ -98,6 +95,5 @@ def read_whole_host_record(path: Path) -> HostRecord | None:
     """The record; None also when it is damaged: then the locks say what lives."""
     try:
         return read_host_record(path)
-    except HostRecordDamaged as damaged:
-        _log.warning(str(damaged))
+    except HostRecordDamaged:
         return None

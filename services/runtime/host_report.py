@@ -77,4 +77,4 @@ class HostReport:
             record.write(self._path)
         except OSError as error:
             # A disk that is full, or can only be read: what runs goes on, and the next look tries again.
-            _log.error("the record of the host cannot be written", error=str(error))  # noqa: TRY400 - the reason is all there is
+            _log.error("the record of the host cannot be written", error=str(error))

@@ -62,7 +62,9 @@ class KeptDatabase:
             await asyncio.to_thread(start_embedded, self._home, settings=self._settings)
         except (EmbeddedServerFailed, OSError):
             _log.exception("the database cannot be started again")
-            self._parts.says_why(_PART, f"it does not start; see {self._layout.supervisor_log} and {self._layout.server_log}")
+            self._parts.says_why(
+                _PART, f"it does not start; see {self._layout.supervisor_log} and {self._layout.server_log}"
+            )
             self._pause_looks = self._next_pause_looks
             self._next_pause_looks = min(2 * self._next_pause_looks, _LONGEST_PAUSE_LOOKS)
 

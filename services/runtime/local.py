@@ -128,11 +128,7 @@ def _left_behind(state: HomeState) -> tuple[str, ...]:
     """What a service that was not taken down had left, and is mended by starting another one."""
     if state.damaged:
         return ("the record of the former host was damaged; it was written anew",)
-    if state.record is not None and state.record.state is not HostState.FAILED:
-        former = state.record
-        ended = f"the former host (process {former.process_id}) had ended without taking its service down"
-        return (f"{ended}; what it left behind was taken over or ended",)
-    return ()
+    return state.down
 
 
 def _until_whole(
@@ -140,7 +136,7 @@ def _until_whole(
 ) -> RunningService:
     """The running service, as soon as nothing of it is down: its host and watcher start again what is."""
     seen: set[str] = set()
-    mended = (state.damaged,) if state.damaged else ()
+    mended: tuple[str, ...] = (state.damaged,) if state.damaged else ()
     deadline = time.monotonic() + patience_s
     while True:
         mended = mended or state.down
@@ -190,7 +186,9 @@ def _whose(layout: HomeLayout) -> str:
     """Whose the home is, which somebody else starts or stops at this moment."""
     record = read_whole_host_record(layout.host_record)
     if record is None or record.process is None:
-        return f"another process is just beginning to start the service of {layout.home}; wait until it is up"
+        holder = host_lock_holder(layout.watcher_lock) or host_lock_holder(layout.host_lock)
+        who = f"process {holder}" if holder is not None else "another process"
+        return f"{who} is just beginning to start the service of {layout.home}; wait until it is up"
     if record.state is HostState.STOPPING:
         return f"process {record.process_id} is stopping the service of {layout.home}; try again when it has ended"
     doing = f" (busy with {record.stage})" if record.stage else ""
