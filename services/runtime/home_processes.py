@@ -50,7 +50,7 @@ def processes_of(home: Path) -> list[psutil.Process]:
 def _writes_to(process: psutil.Process) -> str:
     """Where its output goes: Ray's workers write their names over their environment, and their output below its sessions."""
     try:
-        return os.readlink(f"/proc/{process.pid}/fd/1")
+        return str(Path(f"/proc/{process.pid}/fd/1").readlink())
     except OSError:
         return ""
 
