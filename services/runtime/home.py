@@ -46,6 +46,11 @@ class HomeLayout:
         return self.home / "watcher.json"
 
     @property
+    def database_lock(self) -> Path:
+        """Locked by the supervisor of the embedded database as long as it lives (`services.database.embedded`)."""
+        return self.home / "postgres" / "supervisor.lock"
+
+    @property
     def host_log(self) -> Path:
         return self.home / "logs" / "host.log"
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import psutil
 
-from services.database.embedded import EmbeddedLayout, is_supervised
 from services.runtime.home import HomeLayout
 from services.runtime.host_lock import host_lock_holder, host_lock_is_held
 from services.runtime.host_record import HostRecord, HostRecordDamaged, HostState, read_host_record
@@ -55,7 +54,7 @@ class HomeState:
             return False
         if self.record is not None and self.record.state is HostState.STOPPING:
             return False
-        ready = self.record is not None and self.record.state is HostState.READY
+        ready = self.record is not None and self.record.state in {HostState.READY, HostState.LOST}
         return ready or (self.watcher is not None and self.watcher.losses > 0)
 
     @property
@@ -114,6 +113,8 @@ def _down(
             since = f"since {moment_of(ended_s)}" if ended_s is not None else "since a moment ago"
             why = f" ({record.stage})" if record is not None and record.state in _BEFORE_READY and record.stage else ""
             yield f"the host is down {since}{why}; its watcher (process {watcher.process_id}) starts it again"
+        elif watcher is not None and record is not None and record.is_ready:
+            yield f"the host (process {record.process_id}) has ended a moment ago; its watcher starts it again"
         elif watcher is None and record is not None and record.state is not HostState.FAILED:
             yield (
                 f"the host (process {record.process_id}) has ended without taking its service down, and nobody watches over it:"
@@ -127,11 +128,18 @@ def _down(
         )
     if record is None:
         return
-    if record.state is not HostState.READY:
+    if record.state is HostState.LOST:
+        since = moment_of(record.since_s)
+        yield f"the host is ending since {since} ({record.stage}); its watcher starts it again"
+    elif record.state is not HostState.READY:
         if lost and record.state in _BEFORE_READY:
             doing = f", busy with {record.stage}" if record.stage else ""
             yield f"the host is being started again since {moment_of(record.since_s)}{doing}"
-        return
+    else:
+        yield from _parts_down(layout, record)
+
+
+def _parts_down(layout: HomeLayout, record: HostRecord) -> Iterator[str]:
     for part in record.parts:
         if not part.up:
             yield f"the {part.name} is down since {moment_of(part.since_s)} ({part.why}); it is being started again"
@@ -159,7 +167,7 @@ def _remarks(layout: HomeLayout, record: HostRecord | None, damaged: str, host: 
 
 def _lives(layout: HomeLayout, part: PartRecord) -> bool:
     if part.name == "database supervisor":
-        return is_supervised(EmbeddedLayout.of(layout.home))
+        return host_lock_is_held(layout.database_lock)
     if not part.process_id:
         return True
     try:

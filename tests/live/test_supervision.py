@@ -102,7 +102,7 @@ def test_what_dies_of_a_service_is_started_again_and_its_tasks_run_once() -> Non
         # 4. Watcher and host at once: nobody is left to start anything, and down finds what they leave.
         service.closing.set()
         _kill(_record(home).watcher_id, _record(home).process_id)
-        assert any("nobody watches over it" in sentence for sentence in look_at(HomeLayout(home)).down)
+        _until(lambda: "nobody watches over it" in "".join(look_at(HomeLayout(home)).down), "somebody is there")
         HomeLayout(home).host_record.write_text("{")
 
 
