@@ -27,8 +27,12 @@ ALIVE, READY, ENDS = b".", b"r", b"e"
 """What the host says: that it lives, that it is up, that it is ending in order."""
 
 SIGN_EVERY_REAL_S = 5.0
-_SILENT_LOOKS = 12
-"""So many looks without a sign of life, and the host is killed. Counted, not timed: a machine that stood still looked at nothing."""
+_HALTED_LOOKS = 12
+_SILENT_LOOKS = 60
+"""So many looks without a sign of life, and the host is killed: fewer when it is halted (SIGSTOP) than when it may only be short of
+processor time. Counted, not timed: a machine that stood still looked at nothing."""
+
+_HALTED, _ZOMBIE = frozenset({"T", "t"}), "Z"
 
 _LOCK_PATIENCE_REAL_S = 5.0
 _FIRST_PAUSE_REAL_S = 0.2
@@ -92,7 +96,7 @@ class _Host:
                 self.ends_in_order |= ENDS in said
             elif not readable and spoke and not told and not self.ends_in_order:
                 silent_looks += 1
-                if silent_looks >= _SILENT_LOOKS:
+                if silent_looks >= (_HALTED_LOOKS if _state(self.process_id) in _HALTED else _SILENT_LOOKS):
                     _log("the host gives no sign of life; it is killed", process=self.process_id)
                     self._send(signal.SIGKILL)
 
@@ -157,10 +161,18 @@ def _is_there(process_id: int) -> bool:
     """Whether the process lives; a zombie does not."""
     try:
         os.kill(process_id, 0)
-        stat = Path(f"/proc/{process_id}/stat")
-        return not stat.exists() or stat.read_text(encoding="ascii", errors="replace").rpartition(") ")[2][:1] != "Z"
-    except OSError:
+    except ProcessLookupError:
         return False
+    return _state(process_id) != _ZOMBIE
+
+
+def _state(process_id: int) -> str:
+    """The letter that Linux has for what the process does; "" where it does not tell."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(") ")[2][:1]
 
 
 def _write(record: Path, losses: int, host_ended_s: float | None = None) -> None:

@@ -12,13 +12,8 @@ from pathlib import Path
 import psutil
 import structlog
 
-from services.database.embedded import (
-    EmbeddedLayout,
-    EmbeddedServerFailed,
-    is_supervised,
-    start_embedded,
-    supervisor_process_id,
-)
+from services.database.embedded import EmbeddedLayout, EmbeddedServerFailed, start_embedded
+from services.runtime.host_lock import host_lock_holder, host_lock_is_held
 from services.runtime.part_record import PartRecords
 from services.runtime.process_identity import is_halted
 
@@ -46,8 +41,8 @@ class KeptDatabase:
 
     async def look(self, *, database_answers: bool) -> None:
         """Starts another supervisor, and with it the server, when there is none. Returns when that has worked, or has failed."""
-        if is_supervised(self._layout):
-            self._process_id = supervisor_process_id(self._layout) or self._process_id
+        if host_lock_is_held(self._layout.lock):
+            self._process_id = host_lock_holder(self._layout.lock) or self._process_id
             self._parts.says_up(_PART, self._process_id)
             self._next_pause_looks = _FIRST_PAUSE_LOOKS
             self._end_if_halted(database_answers)

@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NoReturn
 
+import psutil
+
 from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from formats.fleet_file import read_fleet_file
 from formats.problems import FieldProblem, FormatError
@@ -25,6 +27,7 @@ from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock, hos
 from services.runtime.host_options import LONGEST_GRACE_REAL_S, HostOptions
 from services.runtime.host_record import HostState, read_whole_host_record
 from services.runtime.option_differences import OptionDifference, digests_of, option_differences
+from services.runtime.process_identity import lives
 from services.tiers.free_port import require_port
 from topmast_server.processes import module_command
 
@@ -302,7 +305,7 @@ def down(
             progress(last_stage)
         time.sleep(_POLL_REAL_S)
     for process_id in told:
-        _collect(process_id)
+        _until_gone(process_id)
     return _end_rest(home, layout) or bool(told)
 
 
@@ -327,10 +330,17 @@ def _end_rest(home: Path, layout: HomeLayout) -> bool:
         raise ServiceNotStopped(str(left)) from left
 
 
-def _collect(process_id: int) -> None:
-    """Nothing is left of it if it was our child."""
-    with suppress(ChildProcessError):
-        os.waitpid(process_id, 0)
+def _until_gone(process_id: int) -> None:
+    """It gives its lock back a moment before it has gone. Nothing is left of it if it was our child."""
+    while True:
+        with suppress(ChildProcessError):
+            os.waitpid(process_id, os.WNOHANG)
+        try:
+            if not lives(psutil.Process(process_id)):
+                return
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(_POLL_REAL_S)
 
 
 def _send(process_id: int, number: signal.Signals) -> None:
