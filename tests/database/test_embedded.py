@@ -172,7 +172,10 @@ def test_lock_file_that_names_another_program_does_not_keep_the_server_from_star
     layout = EmbeddedLayout.of(home)
     lock = (layout.data / "postmaster.pid").read_text().splitlines()
     stop_embedded(home)
-    (layout.data / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lock[1:]]) + "\n")
+    ours = "\n".join([str(os.getpid()), *lock[1:]]) + "\n"
+    # And so may that of the lock of its socket.
+    for left_behind in (layout.data / "postmaster.pid", layout.socket_folder / ".s.PGSQL.5432.lock"):
+        left_behind.write_text(ours)
     start_embedded(home, settings=_QUICK, stop_with_us=True)
     assert _execute(url, "SELECT 1") == [(1,)]
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from domain.identifiers import JobName
+from domain.resources import TaskResources
+from domain.workload import Command, JobSpecification, WorkloadSpecification
 from services.command_line.exit_code import ExitCode
 from services.database.embedded import EmbeddedLayout, is_running
 from services.database.server_processes import read_postmaster_id
@@ -23,13 +26,29 @@ from services.runtime.host_lock import host_lock_holder
 from services.runtime.host_record import HostRecord, read_whole_host_record
 from services.runtime.local import down, up
 from services.runtime.tier_place import TierProcesses
+from services.wire.workloads import specification_to_proto
 from tests.live.interrupts import COMMAND_THAT_HEEDS_INTERRUPTS
 from tests.live.real_service import PATIENCE_REAL_S, RealService, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, training
+from tests.live.world import A100, RANKING
 
 pytestmark = pytest.mark.live
 
 _LOOK_INTERVAL_REAL_S = 0.05
+
+
+_ESCAPING = WorkloadSpecification(
+    "escaping",
+    RANKING,
+    (
+        JobSpecification(
+            JobName("main"),
+            1,
+            TaskResources(gpus=1, gpu_model=A100),
+            Command(("bash", "-c", "setsid sleep 100000 & exec sleep 100000")),
+        ),
+    ),
+)
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:
@@ -99,9 +118,14 @@ def test_what_dies_of_a_service_is_started_again_and_its_tasks_run_once() -> Non
         service.until_all_ended()
         assert [attempt.attempt for attempt in service.workload(name).attempts] == [1, 2]
         service.check()
-        # 4. Watcher and host at once: nobody is left to start anything, and down finds what they leave.
+        # 4. Watcher, host and what watched over a task at once: nobody is left to start or end anything, and down finds what they
+        # leave, what has escaped from the task too.
+        (escaping,) = service.client.submit_many([specification_to_proto(_ESCAPING)])
+        _until(lambda: len(service.task_processes(escaping.workload)) == 2, "it does not escape")
         service.closing.set()
-        _kill(_record(home).watcher_id, _record(home).process_id)
+        tasks = service.task_processes(escaping.workload)
+        (reaper,) = {psutil.Process(one).ppid() for one in tasks} - {1, *tasks}
+        _kill(_record(home).watcher_id, _record(home).process_id, reaper)
         _until(lambda: "nobody watches over it" in "".join(look_at(HomeLayout(home)).down), "somebody is there")
         HomeLayout(home).host_record.write_text("{")
 
