@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,7 +31,7 @@ class HostReport:
         self._digests = digests_of(options)
         self._state, self._stage, self._address, self._since_s = HostState.STARTING, "", "", time.time()
         self._clock_set_s, self._clock_set_by_s = 0.0, 0.0
-        self._text = ""
+        self._text, self._unwritten = "", False
         self.watcher_id = 0
         self.parts = PartRecords(self._write)
 
@@ -48,12 +49,11 @@ class HostReport:
 
     def mend(self) -> None:
         """Writes the record anew when somebody has removed or damaged it, or when it could not be written before."""
-        try:
+        with suppress(OSError):
             if self._path.read_text(encoding="utf-8", errors="replace") == self._text:
                 return
-        except OSError as error:
-            _log.warning("the record of the host cannot be read", error=str(error))
-        _log.warning("the record of the host was not as it had been left; it is written anew")
+        if not self._unwritten:
+            _log.warning("the record of the host was not as it had been left; it is written anew")
         self._write()
 
     def _write(self) -> None:
@@ -77,4 +77,8 @@ class HostReport:
             record.write(self._path)
         except OSError as error:
             # A disk that is full, or can only be read: what runs goes on, and the next look tries again.
-            _log.error("the record of the host cannot be written", error=str(error))
+            if not self._unwritten:
+                _log.error("the record of the host cannot be written", error=str(error))
+            self._unwritten = True
+        else:
+            self._unwritten = False

@@ -129,7 +129,7 @@ def watch(options: str, record: Path, adopted: _Host | None = None) -> int:
         exit_code = host.until_ended(stop)
         was_ready |= host.was_ready
         if stop.is_requested() or host.ends_in_order or not was_ready or exit_code == HOME_TAKEN:
-            record.unlink(missing_ok=True)
+            _remove(record)
             return exit_code
         losses += 1
         if time.monotonic() - host.began > _WELL_AFTER_REAL_S:
@@ -141,7 +141,7 @@ def watch(options: str, record: Path, adopted: _Host | None = None) -> int:
         stop.wait(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_REAL_S)
         if stop.is_requested():
-            record.unlink(missing_ok=True)
+            _remove(record)
             return 0
         host = _start(options, again=True)
 
@@ -186,10 +186,19 @@ def _write(record: Path, losses: int, host_ended_s: float | None = None) -> None
         _log("the record of the watcher cannot be written", error=str(error))
 
 
+def _remove(record: Path) -> None:
+    try:
+        record.unlink(missing_ok=True)
+    except OSError as error:
+        _log("the record of the watcher cannot be removed", error=str(error))
+
+
 def _log(event: str, **further: object) -> None:
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(json.dumps({**further, "event": event, "level": "warning", "timestamp": moment}) + "\n")
-    sys.stderr.flush()
+    # A full disk takes the lines of a log, and must not end who writes them.
+    with suppress(OSError):
+        sys.stderr.write(json.dumps({**further, "event": event, "level": "warning", "timestamp": moment}) + "\n")
+        sys.stderr.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
