@@ -67,6 +67,9 @@ _RAY_VARIABLES = {
     "RAY_worker_oom_score_adjustment": "0",
     # As it does by itself, but processes that join it later must have been told before.
     "RAY_AUTH_MODE": "token",
+    # It listens on loopback only (local_ray.py), and who joins it must look for it there: without this they take the address by which
+    # other machines reach this one.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 """For the Ray of our own, and for all that join it, unless the environment says otherwise."""
 
