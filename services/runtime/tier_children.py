@@ -150,7 +150,7 @@ class _Child:
         self._settings = settings
         self._changed = changed
         self._parts = parts
-        self._part = settings.name if settings.name == _SHARED else f"tier {settings.name}"
+        self._part = settings.name if settings.name.endswith(_SHARED) else f"tier {settings.name}"
         self._surroundings: Surroundings | None = None
         self._places: list[TierPlace] = []
         self._process: asyncio.subprocess.Process | None = None
