@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 import structlog
 
 _LEVEL = 20  # logging.INFO
+
+
+class _LossyFile(TextIOWrapper):
+    """A file that loses what cannot be written: a full disk takes the lines of a log, and must not end who writes them."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            return 0
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            return
 
 
 def configure_logging(file: Path | None = None) -> None:
@@ -28,5 +45,5 @@ def configure_logging(file: Path | None = None) -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVEL),
-        logger_factory=structlog.PrintLoggerFactory(file.open("a", encoding="utf-8", buffering=1)),
+        logger_factory=structlog.PrintLoggerFactory(_LossyFile(file.open("ab"), encoding="utf-8", line_buffering=True)),
     )

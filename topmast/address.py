@@ -51,6 +51,11 @@ def resolve_address(address: str | None = None) -> str:
     return DEFAULT_ADDRESS
 
 
+def is_said(address: str | None) -> bool:
+    """Whether an address is named, so that the home does not count."""
+    return bool(address or os.environ.get(ADDRESS_VARIABLE))
+
+
 def is_guessed(address: str | None) -> bool:
     """Whether nothing says where Topmast is, so that the default address is all that is left."""
     return not (address or os.environ.get(ADDRESS_VARIABLE) or os.environ.get(HOME_VARIABLE) or _written_address())
@@ -65,9 +70,15 @@ def _written_address() -> str:
 
 
 def _host_has_gone() -> bool:
-    """Whether the process that wrote the address was killed: its lock is there, and nobody holds it."""
+    """Whether the process that wrote the address was killed, and nobody starts it again: the locks of the host and of its
+    watcher are there, and nobody holds them."""
+    return _is_free("host.lock") and not _is_held("watcher.lock")
+
+
+def _is_free(name: str) -> bool:
+    """Whether there is such a lock, and nobody holds it."""
     try:
-        with (topmast_home() / "host.lock").open("rb") as lock:
+        with (topmast_home() / name).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         # No lock was ever made, or it is held.
@@ -77,6 +88,10 @@ def _host_has_gone() -> bool:
 
 def _plain(said: str) -> str:
     return SEPARATOR.join(addresses_of(said))
+
+
+def _is_held(name: str) -> bool:
+    return (topmast_home() / name).exists() and not _is_free(name)
 
 
 def _is_address(said: object) -> bool:

@@ -46,6 +46,8 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.runtime.host_lock", "HostLockTaken", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStarted", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStopped", ExitCode.UNAVAILABLE),
+    ("services.runtime.local", "HomeNotWritable", ExitCode.REFUSED),
+    ("services.runtime.home_processes", "ProcessesLeft", ExitCode.UNAVAILABLE),
 )
 
 _INTERNAL = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNIMPLEMENTED"})

@@ -111,6 +111,14 @@ def as_json(value: object) -> object:
     return value
 
 
+def as_mapping(value: object) -> dict[str, object]:
+    """The fields of a dataclass, as `as_json` has them."""
+    fields = as_json(value)
+    if not isinstance(fields, dict):
+        raise TypeError(f"{value!r} has no fields")
+    return fields
+
+
 def note(text: str) -> None:
     """A remark for the user, on standard error."""
     print(text, file=sys.stderr, flush=True)

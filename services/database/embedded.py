@@ -144,7 +144,11 @@ def stop_embedded(home: Path, patience_s: float = 90.0) -> bool:
             raise TimeoutError(f"the supervisor of the embedded PostgreSQL (process {supervisor}) does not stop")
         time.sleep(_POLL_S)
     for supervisor in signalled:
-        _exit_code(supervisor)  # if it was our child, nothing of it is left
+        # It gives the lock back a moment before it has gone. If it was our child, nothing of it is left.
+        while _exit_code(supervisor) is None or _is_there(supervisor):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the supervisor of the embedded PostgreSQL (process {supervisor}) does not end")
+            time.sleep(_POLL_S)
     # A supervisor that was killed leaves the server running.
     left_over = end_server_processes(layout.data)
     layout.ready.unlink(missing_ok=True)
@@ -235,6 +239,14 @@ def _exit_code(process_id: int) -> int | None:
     except ChildProcessError:
         return 0  # it was collected elsewhere; the lock shows whether a supervisor lives
     return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _is_there(process_id: int) -> bool:
+    """Whether the process lives; one that has ended and that its parent has not looked at (a zombie) does not."""
+    try:
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _send(process_id: int, number: signal.Signals) -> None:

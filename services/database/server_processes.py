@@ -35,8 +35,13 @@ def find_server_processes(data: Path) -> list[psutil.Process]:
 
 def read_postmaster_id(data: Path) -> int | None:
     """The process id in postmaster.pid; None when there is no such file or nothing in it yet."""
+    return _first_number(data / "postmaster.pid")
+
+
+def _first_number(file: Path) -> int | None:
+    """What stands in the first line; None when there is no such file or no number in it (yet)."""
     try:
-        first_line = (data / "postmaster.pid").read_text().split("\n", 1)[0].strip()
+        first_line = file.read_text().split("\n", 1)[0].strip()
     except FileNotFoundError:
         return None
     return int(first_line) if first_line.isdigit() else None
@@ -65,16 +70,18 @@ def end_server_processes(data: Path, patience_s: float = 30.0) -> int:
     return len(processes)
 
 
-def remove_stale_lock(data: Path) -> None:
-    """Removes postmaster.pid when its process id belongs to another program by now.
+def remove_stale_locks(data: Path, socket_folder: Path) -> None:
+    """Removes postmaster.pid, and the locks of sockets, when their process id is in use: by another program by now, or by a server
+    that has ended and whose end nobody has looked at yet (its parent was killed).
 
-    PostgreSQL would take that program for a running server and refuse to start. When no process has the id,
+    PostgreSQL would take that for a running server and refuse to start. When no process has the id,
     PostgreSQL finds out itself. Only call this while nothing runs on the data folder.
     """
-    postmaster_id = read_postmaster_id(data)
-    if postmaster_id is not None and psutil.pid_exists(postmaster_id):
-        _log.warning("removing the postmaster.pid of a server that is gone", process=postmaster_id)
-        (data / "postmaster.pid").unlink()
+    for lock in (data / "postmaster.pid", *sorted(socket_folder.glob(".s.PGSQL.*.lock"))):
+        process_id = _first_number(lock)
+        if process_id is not None and psutil.pid_exists(process_id):
+            _log.warning("removing the lock of a server that is gone", lock=lock.name, process=process_id)
+            lock.unlink()
 
 
 def _wait_until_gone(data: Path, patience_s: float) -> bool:

@@ -39,7 +39,7 @@ from services.database.server_owner import (
     run_as,
     server_environment,
 )
-from services.database.server_processes import end_server_processes, remove_stale_lock
+from services.database.server_processes import end_server_processes, remove_stale_locks
 
 _log = structlog.get_logger(__name__)
 
@@ -114,7 +114,7 @@ class Supervisor:
         was_ready = False
         while not self._stop_requested.is_set():
             end_server_processes(self._layout.data)
-            remove_stale_lock(self._layout.data)
+            remove_stale_locks(self._layout.data, self._layout.socket_folder)
             started = time.monotonic()
             self._start()
             if self._wait_until_ready():

@@ -16,7 +16,7 @@ from pathlib import Path
 from services.database.embedded import EmbeddedLayout
 from services.runtime.home import HomeLayout
 from services.runtime.host_lock import host_lock
-from services.runtime.host_record import HostRecord, read_host_record
+from services.runtime.host_record import HostRecord, read_whole_host_record
 
 _SESSION = "session_"
 """So the folders begin that Ray makes for each of its runs; they end with the id of the process that started it."""
@@ -68,7 +68,7 @@ def clean(home: Path, *, remove: bool) -> Cleaning:
 
 def _serving(layout: HomeLayout) -> HostRecord | None:
     """The record of the host that lives, whatever it is busy with."""
-    record = read_host_record(layout.host_record)
+    record = read_whole_host_record(layout.host_record)
     return record if record is not None and record.process is not None else None
 
 

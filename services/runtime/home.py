@@ -36,6 +36,21 @@ class HomeLayout:
         return self.home / "host.lock"
 
     @property
+    def watcher_lock(self) -> Path:
+        """Locked by the watcher of the host as long as it lives."""
+        return self.home / "watcher.lock"
+
+    @property
+    def watcher_record(self) -> Path:
+        """How many hosts the watcher has lost, and since when there is none, as JSON."""
+        return self.home / "watcher.json"
+
+    @property
+    def database_lock(self) -> Path:
+        """Locked by the supervisor of the embedded database as long as it lives (`services.database.embedded`)."""
+        return self.home / "postgres" / "supervisor.lock"
+
+    @property
     def host_log(self) -> Path:
         return self.home / "logs" / "host.log"
 

@@ -2,22 +2,22 @@
 
 It starts the embedded PostgreSQL (unless a database is named), a Ray of its own (unless one is named, or everything is
 emulated), and the tiers, all at the same time as far as they do not need each other; and it stays to start tiers for regions
-and clusters that the fleet gains later. It decides nothing about workloads: when it is killed, whatever it had started on a
-Ray of others goes on.
+and clusters that the fleet gains later, and to replace what dies (`kept_parts.py`). Its watcher replaces the host itself. It decides
+nothing about workloads: when it is killed, whatever it had started on a Ray of others goes on.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-import psutil
 import structlog
 
 from domain.fleet import Fleet
@@ -35,13 +35,19 @@ from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.clock_record import ClockKept, settle_clock
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.home import HomeLayout
+from services.runtime.home_processes import ProcessesLeft, end_processes_of
 from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock
 from services.runtime.host_options import LONGEST_GRACE_REAL_S, HostOptions
-from services.runtime.host_record import HostRecord, HostState
-from services.runtime.option_differences import digests_of
+from services.runtime.host_record import HostState, read_whole_host_record
+from services.runtime.host_report import HostReport
+from services.runtime.kept_database import KeptDatabase
+from services.runtime.kept_parts import KeptParts
+from services.runtime.own_ray import OwnRay, RayLost
+from services.runtime.part_record import PartRecords
 from services.runtime.tier_children import TierChildren, TiersNotStarted
 from services.runtime.tier_messages import ChildSettings, Surroundings
 from services.runtime.tier_place import TierKind, TierPlace
+from services.runtime.watcher_link import WatcherLink
 from services.tiers.free_port import PortNotAvailable, free_port, require_port
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
@@ -61,6 +67,9 @@ _RAY_VARIABLES = {
     "RAY_worker_oom_score_adjustment": "0",
     # As it does by itself, but processes that join it later must have been told before.
     "RAY_AUTH_MODE": "token",
+    # It listens on loopback only (local_ray.py), and who joins it must look for it there: without this they take the address by which
+    # other machines reach this one.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 """For the Ray of our own, and for all that join it, unless the environment says otherwise."""
 
@@ -68,6 +77,9 @@ _FEW_CONNECTIONS = "max_connections=300"
 """Of the embedded database where tiers share a process, and with it a pool: each that it could have takes it 40 KiB."""
 
 _READY_PATIENCE_REAL_S = 120.0
+_LOCK_PATIENCE_REAL_S = 10.0
+_LEFT_ALONE_REAL_S = 5.0
+"""So long may tasks take to end that have lost what watched over them, before they are killed."""
 
 _STANDBY_GROUP = "standby-"
 """Before the names of the processes of tiers that stand by, and so of their logs."""
@@ -99,60 +111,104 @@ class TierHosting(Protocol):
 class Host:
     """Everything that belongs to one home, from start to stop."""
 
-    def __init__(self, options: HostOptions, say: Callable[[HostState, str, str], None]) -> None:
-        """`say` gets state, stage and the global scheduler's address."""
+    def __init__(
+        self, options: HostOptions, report: HostReport, watcher: WatcherLink, *, again_at: str | None = None
+    ) -> None:
+        """`again_at`: a former host of the same options has died, where its global scheduler was; its files were applied."""
         self._options = options
-        self._say = say
+        self._report = report
+        self._watcher = watcher
         self._layout = HomeLayout(options.home)
         self._on_ray = options.executor is ExecutorKind.RAY
-        # Settled once: the global scheduler must be found where it was when its process is started again.
-        self._port = options.port or free_port(options.listen_host)
+        self._again = again_at is not None
+        # Settled once: the global scheduler must be found where it was when its process, or the host, is started again.
+        self._port = options.port or _port_of(again_at) or free_port(options.listen_host)
         if self._on_ray and options.ray_address is None:
             # Before anything imports Ray, which reads them then.
             for name, value in _RAY_VARIABLES.items():
                 os.environ.setdefault(name, value)
-        self._tiers = _hosting(options)
-        self._standbys = _hosting(options, _STANDBY_GROUP) if options.standby else None
-        self._standby_port = free_port(options.listen_host) if options.standby else 0
+        self._tiers = _hosting(options, report.parts)
+        self._standbys = _hosting(options, report.parts, _STANDBY_GROUP) if options.standby else None
+        self._standby_port = (_port_of(again_at, 1) or free_port(options.listen_host)) if options.standby else 0
         self._ray_session: Path | None = None
+        self._ray: OwnRay | None = None
 
     async def run(self, stop: asyncio.Event, at_once: asyncio.Event) -> None:
-        """Starts everything, stays until `stop` is set, ends everything; `at_once`: tasks that run get no time to save (any more)."""
-        options = self._options
+        """Starts everything, stays until `stop` is set, ends everything; `at_once`: tasks that run get no time to save (any more).
+
+        When Ray is lost this process ends with all that it had started but the database, and its watcher starts another one.
+        """
+        say = self._report.say
         try:
             # 1. Whatever does not need anything else, side by side.
+            self._watcher.open()
             self._tiers.prepare()
-            self._say(HostState.STARTING, "the database and Ray" if self._on_ray else "the database", "")
+            say(HostState.STARTING, "the database and Ray" if self._on_ray else "the database")
             database_url, ray_address = await self._open_database_and_ray()
             _stop_on_signals(stop, at_once)
-            fleet = read_fleet(options.fleet_file) if options.fleet_file is not None else None
-            self._say(HostState.STARTING, "the compiler (only the first start takes long)", "")
-            await self._tiers.until_prepared()
-            # 2. The tiers.
             async with Database(database_url) as database:
-                await self._prepare(database)
-                stored_fleet, _ = await database.run(fleet_store.load_fleet)
-                self._say(HostState.STARTING, "the tiers", "")
-                # Taken meanwhile: a tier that cannot listen would be started again and again.
-                require_port(options.listen_host, self._port)
-                surroundings = Surroundings(database_url, ray_address)
-                self._tiers.surround(surroundings)
-                self._tiers.start(self._places(fleet or stored_fleet, self._port))
-                address = (await self._tiers.until_listening(_READY_PATIENCE_REAL_S))["global"]
-                await asyncio.to_thread(self._apply_files, address)
-                if self._standbys is not None:
-                    # Only now, so that the first ones lead.
-                    standby_address = await self._start_standbys(self._standbys, surroundings, fleet or stored_fleet)
-                    address = f"{address},{standby_address}"
-                self._layout.address.write_text(address, encoding="utf-8")
-                self._say(HostState.READY, "", address)
-                # 3. What the fleet gains later.
-                await self._follow_fleet(database, stop)
+                kept = KeptParts(self._report, self._kept_database(), self._ray, database)
+                await kept.while_whole(self._serve(database, Surroundings(database_url, ray_address), stop))
+        except RayLost as lost:
+            self._give_up(str(lost))
         finally:
             try:
-                self._say(HostState.STOPPING, "ending what it had started", "")
+                say(HostState.STOPPING, "ending what it had started")
             finally:
                 await self._end(at_once)
+
+    async def _serve(self, database: Database, surroundings: Surroundings, stop: asyncio.Event) -> None:
+        """Starts the tiers, and others when the fleet gains them, until `stop` is set."""
+        options, say = self._options, self._report.say
+        fleet = read_fleet(options.fleet_file) if options.fleet_file is not None and not self._again else None
+        say(HostState.STARTING, "the compiler (only the first start takes long)")
+        await self._tiers.until_prepared()
+        # 2. The tiers.
+        await self._prepare(database)
+        stored_fleet, _ = await database.run(fleet_store.load_fleet)
+        say(HostState.STARTING, "the tiers")
+        # Taken meanwhile: a tier that cannot listen would be started again and again.
+        require_port(options.listen_host, self._port)
+        self._tiers.surround(surroundings)
+        self._tiers.start(self._places(fleet or stored_fleet, self._port))
+        address = (await self._tiers.until_listening(_READY_PATIENCE_REAL_S))["global"]
+        if not self._again:
+            await asyncio.to_thread(self._apply_files, address)
+        if self._standbys is not None:
+            # Only now, so that the first ones lead.
+            standby_address = await self._start_standbys(self._standbys, surroundings, fleet or stored_fleet)
+            address = f"{address},{standby_address}"
+        self._layout.address.write_text(address, encoding="utf-8")
+        say(HostState.READY, "", address)
+        self._watcher.ready()
+        # 3. What the fleet gains later.
+        await self._follow_fleet(database, stop)
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Ends all that hangs on a Ray that was lost, tasks too, and this process: Ray itself would take a minute over it."""
+        _log.error("Ray is lost; the host begins anew", why=why)
+        self._report.say(HostState.LOST, why)
+        try:
+            end_processes_of(self._options.home)
+        except ProcessesLeft:
+            # The next host tries it again, before it starts anything.
+            _log.exception("not everything could be ended")
+        finally:
+            os._exit(1)
+
+    def _kept_database(self) -> KeptDatabase | None:
+        """The embedded one; None where a database was named, which others look after."""
+        if not self._is_embedded:
+            return None
+        return KeptDatabase(self._options.home, self._database_settings, self._report.parts)
+
+    @property
+    def _is_embedded(self) -> bool:
+        return self._options.database_url is None and not os.environ.get(URL_VARIABLE)
+
+    @property
+    def _database_settings(self) -> Sequence[str]:
+        return (_FEW_CONNECTIONS,) if self._options.shares_processes else ()
 
     async def _open_database_and_ray(self) -> tuple[str, str | None]:
         """The database's URL and Ray's address, if there is to be one. Both have come up, or failed, when this returns or raises."""
@@ -168,8 +224,7 @@ class Host:
     def _open_database(self) -> str:
         named = self._options.database_url
         environment: Mapping[str, str] = {URL_VARIABLE: named} if named else os.environ
-        settings = (_FEW_CONNECTIONS,) if self._options.shares_processes else ()
-        url = resolve_database_url(self._options.home, environment, settings=settings)
+        url = resolve_database_url(self._options.home, environment, settings=self._database_settings)
         upgrade_beside(url)
         return url
 
@@ -207,11 +262,12 @@ class Host:
         )
         context = ray.get_runtime_context()
         self._ray_session = sessions / context.get_session_name()
+        self._ray = OwnRay.of_this_process(self._report.parts)
         return str(context.gcs_address)
 
     async def _start_standbys(self, standbys: TierHosting, surroundings: Surroundings, fleet: Fleet) -> str:
         """Has a second tier of each stand by; returns the address of the global one."""
-        self._say(HostState.STARTING, "the tiers that stand by", "")
+        self._report.say(HostState.STARTING, "the tiers that stand by")
         standbys.prepare()
         await standbys.until_prepared()
         standbys.surround(surroundings)
@@ -264,7 +320,8 @@ class Host:
     async def _end(self, at_once: asyncio.Event) -> None:
         """Ends the tiers, then Ray, then the database. Whatever goes wrong with one, the next is ended all the same."""
         try:
-            # First who would start what is stopped anew: those that stand by before those whose place they would take.
+            # First who would start what is stopped anew: the watcher, and tiers that stand by before those whose place they would take.
+            await self._watcher.end()
             if self._standbys is not None:
                 await self._standbys.end()
             await self._tiers.end()
@@ -278,7 +335,8 @@ class Host:
 
         def told(running: int, longest_s: float) -> None:
             tasks = "1 running task saves its work" if running == 1 else f"{running} running tasks save their work"
-            self._say(HostState.STOPPING, f"{tasks}, {longest_s:.0f} s at most (topmast down --now does not wait)", "")
+            stage = f"{tasks}, {longest_s:.0f} s at most (topmast down --now does not wait)"
+            self._report.say(HostState.STOPPING, stage)
 
         saving = asyncio.ensure_future(let_tasks_save(LONGEST_GRACE_REAL_S, told))
         hurrying = asyncio.ensure_future(at_once.wait())
@@ -300,11 +358,20 @@ class Host:
                     # Runners that were killed have not left it.
                     shutil.rmtree(WatchedTasks(self._options.home).folder, ignore_errors=True)
         finally:
-            if self._options.database_url is None and not os.environ.get(URL_VARIABLE):
+            if self._is_embedded:
                 stop_embedded(self._options.home)
+            # The last task is gone when we are.
+            end_processes_of(self._options.home, alone_real_s=_LEFT_ALONE_REAL_S)
 
 
-def _hosting(options: HostOptions, group: str = "") -> TierHosting:
+def _port_of(addresses: str | None, index: int = 0) -> int:
+    """Of one of `host:port,host:port`; 0 where there is none."""
+    each = (addresses or "").split(",")
+    port = each[index].rpartition(":")[2] if index < len(each) else ""
+    return int(port) if port.isdigit() else 0
+
+
+def _hosting(options: HostOptions, parts: PartRecords, group: str = "") -> TierHosting:
     """`group`: before the names of these processes."""
     if options.tiers_on_ray:
         # They and all that they import are of no use where the tiers share a process beside Ray.
@@ -315,7 +382,7 @@ def _hosting(options: HostOptions, group: str = "") -> TierHosting:
     settings = ChildSettings(
         "", options.home, options.executor, kernels=True, configuration_file=options.configuration_file
     )
-    return TierChildren(settings, shared=options.shares_processes, group=group)
+    return TierChildren(settings, shared=options.shares_processes, group=group, parts=parts)
 
 
 def _stop_on_signals(stop: asyncio.Event, at_once: asyncio.Event) -> None:
@@ -336,47 +403,49 @@ def _stop_on_signals(stop: asyncio.Event, at_once: asyncio.Event) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The host process: takes HostOptions as its one argument, in JSON."""
-    options = HostOptions.model_validate_json(arguments[0])
+    """The host process: takes HostOptions in JSON."""
+    parser = argparse.ArgumentParser(prog="python -m services.runtime.host", description=__doc__)
+    parser.add_argument("options", help="HostOptions, in JSON")
+    parser.add_argument("--watcher", type=int, help="the descriptor of a connection to the watcher that has started it")
+    parser.add_argument("--again", action="store_true", help="in the place of one that has died")
+    said = parser.parse_args(arguments)
+    options = HostOptions.model_validate_json(said.options)
     layout = HomeLayout(options.home)
     configure_logging(layout.host_log)
     # With it all that it starts: the database, Ray, tiers. Tasks get another one.
     lower_own_score(SERVICE_SCORE)
     try:
         # Before anything is written, started or ended: all of it belongs to the host that there is.
-        with host_lock(layout.host_lock):
-            return _host(options, layout)
+        with host_lock(layout.host_lock, _LOCK_PATIENCE_REAL_S if said.again else 0.0):
+            return _host(options, layout, said.watcher, again=said.again)
     except HostLockTaken as taken:
         _log.warning("this home has a host already", reason=str(taken))
         return HOME_TAKEN
 
 
-def _host(options: HostOptions, layout: HomeLayout) -> int:
-    process = psutil.Process()
-    started_with, digests = options.model_dump(mode="json"), digests_of(options)
-    if options.database_url is not None:
-        # It may hold a password, and the record is for everybody to read.
-        started_with["database_url"] = "one that was named"
-
-    def say(state: HostState, stage: str, address: str) -> None:
-        record = HostRecord(
-            process.pid, process.create_time(), state, stage, address, options=started_with, digests=digests
-        )
-        record.write(layout.host_record)
+def _host(options: HostOptions, layout: HomeLayout, connection: int | None, *, again: bool) -> int:
+    former = read_whole_host_record(layout.host_record) if again else None
+    report = HostReport(layout.host_record, options)
 
     async def host_until_told() -> None:
         stop, at_once = asyncio.Event(), asyncio.Event()
         _stop_on_signals(stop, at_once)
-        await Host(options, say).run(stop, at_once)
+        watcher = WatcherLink(layout, options.model_dump_json(), connection, report)
+        report.say(HostState.STARTING)
+        # A host that was killed may have left tasks behind: they end before any of them starts again.
+        if killed := await asyncio.to_thread(end_processes_of, options.home):
+            _log.warning("processes of a host that had died are ended", processes=killed)
+        again_at = (former.address if former is not None else "") if again else None
+        await Host(options, report, watcher, again_at=again_at).run(stop, at_once)
 
     try:
         asyncio.run(host_until_told())
-    except (PortNotAvailable, DatabaseNotUpgraded, TiersNotStarted, ClockKept) as error:
-        say(HostState.FAILED, str(error), "")
+    except (PortNotAvailable, DatabaseNotUpgraded, TiersNotStarted, ClockKept, ProcessesLeft) as error:
+        report.say(HostState.FAILED, str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - whatever it was, the process that waits for the host learns it
         _log.exception("the host failed")
-        say(HostState.FAILED, f"{type(error).__name__}: {error}", "")
+        report.say(HostState.FAILED, f"{type(error).__name__}: {error}")
         return 1
     layout.address.unlink(missing_ok=True)
     layout.host_record.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from typing import cast
 
 import structlog
 
+from services.runtime.part_record import PartRecords
 from services.runtime.tier_messages import (
     CannotServe,
     ChildMessage,
@@ -48,13 +49,17 @@ class TiersNotStarted(Exception):
 class TierChildren:
     """The processes of all tiers. To be used on one event loop."""
 
-    def __init__(self, settings: ChildSettings, *, shared: bool, group: str = "") -> None:
-        """`settings`: of which name and kernels are set here for each process. `shared`: one process for all tiers.
+    def __init__(
+        self, settings: ChildSettings, *, shared: bool, group: str = "", parts: PartRecords | None = None
+    ) -> None:
+        """`settings`: of which name and kernels are set here for each process. `shared`: one process for all tiers. `parts`: where it
+        is said which of them run.
 
         `group` comes before the names of the processes: of each tier there may be several.
         """
         self._group = group
         self._settings = settings
+        self._parts = parts if parts is not None else PartRecords(lambda: None)
         self._shared = shared
         self._children: dict[str, _Child] = {}
         self._surroundings: Surroundings | None = None
@@ -109,7 +114,7 @@ class TierChildren:
         child = self._children.get(name)
         if child is None:
             settings = replace(self._settings, name=f"{self._group}{name}", kernels=kernels)
-            child = self._children[name] = _Child(settings, self._changed.set)
+            child = self._children[name] = _Child(settings, self._changed.set, self._parts)
             if self._surroundings is not None:
                 child.surround(self._surroundings)
             child.begin()
@@ -136,7 +141,7 @@ class TierChildren:
 class _Child:
     """One process at a time, and what it was told: the next one is told the same."""
 
-    def __init__(self, settings: ChildSettings, changed: Callable[[], None]) -> None:
+    def __init__(self, settings: ChildSettings, changed: Callable[[], None], parts: PartRecords) -> None:
         self.warm = False
         self.cannot_serve: str | None = None
         self.waits_for_port: str | None = None
@@ -144,6 +149,8 @@ class _Child:
         self.addresses: dict[str, str] = {}
         self._settings = settings
         self._changed = changed
+        self._parts = parts
+        self._part = settings.name if settings.name.endswith(_SHARED) else f"tier {settings.name}"
         self._surroundings: Surroundings | None = None
         self._places: list[TierPlace] = []
         self._process: asyncio.subprocess.Process | None = None
@@ -190,11 +197,13 @@ class _Child:
         pause_s = _FIRST_PAUSE_REAL_S
         while not self._ending:
             process = await self._spawn()
+            self._parts.says_up(self._part, process.pid)
             status = await process.wait()
             self._process = None
             if self._over:
                 return
             _log.warning("a process of tiers has died; another one is started", name=self._settings.name, status=status)
+            self._parts.says_down(self._part, f"process {process.pid} has ended with status {status}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_REAL_S)
 

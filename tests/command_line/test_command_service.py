@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock, hos
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
 from services.runtime.option_differences import digests_of
+from services.runtime.process_identity import ProcessIdentity
 from topmast_server.processes import module_command
 
 
@@ -155,7 +157,7 @@ def test_up_says_which_options_of_a_running_service_differ_and_what_to_do(tmp_pa
             "is starting the service of {home} already (busy with Ray); wait until it is up, or end it",
         ),
         (HostState.STOPPING, "is stopping the service of {home}; try again when it has ended"),
-        (None, "another process is just beginning to start the service of {home}; wait until it is up"),
+        (None, "is just beginning to start the service of {home}; wait until it is up"),
     ],
 )
 def test_up_leaves_a_home_alone_that_somebody_else_starts_or_stops(
@@ -170,7 +172,50 @@ def test_up_leaves_a_home_alone_that_somebody_else_starts_or_stops(
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert refused.exit_code == 5
     assert sentence.format(home=tmp_path) in refused.stderr
-    assert str(process.pid) in refused.stderr or state is None
+    assert f"process {process.pid} is " in refused.stderr
+
+
+def test_up_knows_a_host_that_lives_from_one_that_has_ended(tmp_path: Path) -> None:
+    layout = HomeLayout(tmp_path)
+
+    def up_of_a_record(record: HostRecord) -> tuple[int, str]:
+        record.write(layout.host_record)
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            tried = topmast("up", "--home", str(tmp_path), "--port", str(other.getsockname()[1]))
+        return tried.exit_code, tried.stdout + tried.stderr
+
+    ours, an_hour_s = ProcessIdentity.of(psutil.Process()), 3600.0
+    # The clock of the machine was set back meanwhile: what is made of it says that the process began at another time.
+    jumped = HostRecord(
+        ours.process_id,
+        ours.started_s + an_hour_s,
+        HostState.READY,
+        address="127.0.0.1:7000",
+        process_started_ticks=ours.started_ticks,
+    )
+    code, said = up_of_a_record(jumped)
+    assert (code, "Topmast was already up at 127.0.0.1:7000" in said) == (0, True), said
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        ended = ProcessIdentity.of(psutil.Process(process.pid))
+        process.kill()
+        # Nobody has looked at its end yet.
+        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+            os.sched_yield()
+        zombie = HostRecord(ended.process_id, ended.started_s, HostState.READY, address="127.0.0.1:7000")
+        code, said = up_of_a_record(zombie)
+    assert (code, "is taken by process" in said) == (4, True), said
+
+
+def test_a_home_in_which_nothing_can_be_written_is_refused_in_one_sentence() -> None:
+    # Nobody can write there, root included.
+    home = "/proc/topmast/home"
+    refused = topmast("up", "--home", home, "--port", "0")
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    (sentence,) = refused.stderr.splitlines()
+    assert sentence.startswith("topmast: nothing can be written in /proc (")
+    assert sentence.endswith(
+        f"so that there can be no service in {home}: make it writable, or name another folder with --home or TOPMAST_HOME"
+    )
 
 
 def test_a_second_host_of_a_home_ends_before_it_has_done_anything(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from services.database.embedded import (
     stop_embedded,
     supervisor_process_id,
 )
+from services.database.server_owner import choose_owner, identity
 from services.database.server_processes import find_server_processes, read_postmaster_id
 from services.database.supervisor import MAJOR_VERSION, SETTINGS
 
@@ -167,14 +168,23 @@ def test_server_whose_supervisor_was_killed_can_be_stopped(home: Path, url: str)
     assert not is_running(home)
 
 
-def test_lock_file_that_names_another_program_does_not_keep_the_server_from_starting(home: Path, url: str) -> None:
-    """After a crash its process id may belong to any process: here, to this test."""
+def test_lock_files_that_name_another_program_do_not_keep_the_server_from_starting(home: Path, url: str) -> None:
+    """After a crash its process id may belong to any process: here, to one of the server's own user."""
     layout = EmbeddedLayout.of(home)
     lock = (layout.data / "postmaster.pid").read_text().splitlines()
+    owner = identity(choose_owner(layout.data))
     stop_embedded(home)
-    (layout.data / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lock[1:]]) + "\n")
-    start_embedded(home, settings=_QUICK, stop_with_us=True)
-    assert _execute(url, "SELECT 1") == [(1,)]
+    with subprocess.Popen(
+        ["sleep", "1000"], cwd="/", user=owner.user, group=owner.group, extra_groups=owner.extra_groups
+    ) as other:
+        try:
+            left_behind = "\n".join([str(other.pid), *lock[1:]]) + "\n"
+            for file in (layout.data / "postmaster.pid", layout.socket_folder / ".s.PGSQL.5432.lock"):
+                file.write_text(left_behind)
+            start_embedded(home, settings=_QUICK, stop_with_us=True)
+            assert _execute(url, "SELECT 1") == [(1,)]
+        finally:
+            other.kill()
 
 
 def test_half_made_data_is_made_anew(home: Path) -> None:

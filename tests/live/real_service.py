@@ -82,15 +82,20 @@ class RealService:
         return names
 
     def follow(self) -> None:
-        """Reads the event log until the client is closed; for a thread of its own."""
-        try:
-            for event in self.client.events(follow=True):
-                with self._told:
-                    self.events.append(event)
-                    self._told.notify_all()
-        except TopmastError:
-            if not self.closing.is_set():
-                raise
+        """Reads the event log until the client is closed, whatever dies and comes back meanwhile; for a thread of its own."""
+        while not self.closing.is_set():
+            try:
+                after = self.events[-1].sequence if self.events else 0
+                for event in self.client.events(after_sequence=after, follow=True):
+                    with self._told:
+                        self.events.append(event)
+                        self._told.notify_all()
+            except UnavailableError:
+                # The whole service takes longer to come back than a client waits, on a machine that is busy.
+                continue
+            except TopmastError:
+                if not self.closing.is_set():
+                    raise
 
     def until(self, condition: Callable[[Sequence[Event]], bool], what: str) -> None:
         """Waits until the events are such."""

@@ -1,4 +1,4 @@
-"""topmast status: tiers, regions and workloads in one look."""
+"""topmast status: processes, tiers, regions and workloads in one look."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from services.command_line.connection import connect
 from services.command_line.options import AddressOption, JsonOption, WideOption
-from services.command_line.output import TextTable, show, show_json
+from services.command_line.output import TextTable, as_mapping, note, show, show_json
+from services.command_line.service_here import service_of_this_machine
 from services.command_line.wording import moment
 
 if TYPE_CHECKING:
@@ -14,11 +15,22 @@ if TYPE_CHECKING:
 
 
 def status(wide: WideOption = False, address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """Show how Topmast is: its tiers, its regions, how many workloads are in which state."""
-    with connect(address) as client:
-        present = client.status()
+    """Show how Topmast is: its processes on this machine, its tiers, its regions, how many workloads are in which state.
+
+    What is down is told, with since when, also when the service does not answer.
+    """
+    here = service_of_this_machine(address)
+    if here is not None and not as_json:
+        show(*here.tables, wide=wide)
+    try:
+        with connect(address) as client:
+            present = client.status()
+    finally:
+        # Also, and above all, where nothing answers.
+        for sentence in () if here is None else here.remarks:
+            note(sentence)
     if as_json:
-        show_json(present)
+        show_json({**as_mapping(present), "processes": [] if here is None else here.processes})
     else:
         show(*_tables(present), wide=wide)
 

@@ -64,6 +64,10 @@ TiersOption = Annotated[
 StandbyOption = Annotated[
     bool, typer.Option("--standby", help="Have a second tier stand by for each, which takes over when that dies.")
 ]
+ForegroundOption = Annotated[
+    bool,
+    typer.Option("--foreground", help="Stay, and end the service when this process is told to: for service managers."),
+]
 
 
 _FIELDS = {
@@ -89,13 +93,14 @@ def up(
     tiers: TiersOption = None,
     standby: StandbyOption = False,
     configuration: ConfigurationOption = None,
+    foreground: ForegroundOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start Topmast on this machine: database, Ray and all tiers. Does nothing when it is up already."""
+    """Start Topmast on this machine: database, Ray and all tiers. When it is up already, waits until all its parts run."""
     from services.runtime.executor_kind import ExecutorKind
     from services.runtime.home import default_home
     from services.runtime.host_options import HostOptions
-    from services.runtime.local import StartInterrupted
+    from services.runtime.local import StartInterrupted, stay_up
     from services.runtime.local import up as bring_up
     from services.runtime.tier_place import TierProcesses
 
@@ -119,6 +124,8 @@ def up(
         if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
     }
     options = HostOptions.model_validate({"home": (home or default_home()).expanduser().resolve(), **typed})
+    if foreground:
+        stay_up(options)
     try:
         with StageDisplay("starting Topmast") as say:
             service = bring_up(options, progress=say)
@@ -129,6 +136,8 @@ def up(
         show_json(service)
         return
     show_line(f"Topmast {'was already' if service.was_running else 'is'} up at {service.address}")
+    for mended in service.mended:
+        note(f"this was not as it should be, and is now: {mended}")
     for difference in service.not_taken_over:
         note(str(difference))
     if fleet is None and not service.was_running:
