@@ -267,7 +267,7 @@ class SubmissionBatcher:
             return []
         submissions = [submission for call in calls for submission in call.submissions]
         results = await self._database.run(
-            lambda connection: workload_store.insert_submissions(connection, submissions)
+            lambda connection: workload_store.insert_submissions(connection, submissions), waits_for_room=False
         )
         split: list[list[SubmissionResult]] = []
         start = 0
