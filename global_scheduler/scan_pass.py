@@ -23,6 +23,7 @@ from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.own_order import own_credits, quota_pass_by_class
 from global_scheduler.promotion import promotions, with_promoted
+from global_scheduler.running_limits import at_running_limit, worth_writing
 from global_scheduler.scan_plan import Reclassification, ScanPlan
 from global_scheduler.scan_view import RunningColumns, ScanView, StoredTuples
 from kernels.compiled import compiled_beside_others
@@ -65,8 +66,12 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         credit = max_min_credits(view, quota.running_within_quota, quota.pending_within_quota, level, credit)
     order = total_order(priority, level, credit)
 
-    # 6. What is to be written.
+    # 6. What the limits of tenants keep back.
+    at_limit = at_running_limit(tenants, running, pending, order)
+
+    # 7. What is to be written.
     changed = _changed(pending.stored, priority, level, credit, quota.pending_within_quota, promoted)
+    changed = worth_writing(changed, promoted, pending.stored.at_limit, at_limit)
     for array in (priority, level, scan_credit, credit, order, changed, promoted):
         array.flags.writeable = False
     return ScanPlan(
@@ -78,6 +83,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         within_quota=quota.pending_within_quota,
         exceeded_bucket=quota.exceeded_bucket,
         order=order,
+        at_limit=at_limit,
         changed=changed,
         promotions=promoted,
         next_promotion_s=next_promotion_s,

@@ -46,6 +46,7 @@ from topmast.fleets import (
     Region,
     Table,
     Tenant,
+    TenantLimits,
     VirtualCluster,
 )
 from topmast.loans import ClusterLoans, ReturningMachine
@@ -170,6 +171,7 @@ __all__ = [
     "TaskPlacement",
     "Tenant",
     "TenantCellUsage",
+    "TenantLimits",
     "TenantPage",
     "TenantUse",
     "TierStatus",

@@ -159,6 +159,7 @@ async def record_ranks(
             plan.level[changed],
             plan.credit[changed],
             plan.within_quota[changed],
+            kept_back(decision, changed),
         ),
     )
     news = _with_news(decision)
@@ -173,6 +174,22 @@ async def record_ranks(
     await lease_store.assert_held(connection, lease)
     wake_after_commit(connection, AUCTION_CHANNEL)
     return number
+
+
+def kept_back(decision: ScanDecision, changed: NDArray[np.int64]) -> dict[WorkloadId, str]:
+    """Why those of these entries wait that the limits of their tenants keep back."""
+    plan, view = decision.plan, decision.view
+    if plan.at_limit is None:
+        return {}
+    sentences: dict[WorkloadId, str] = {}
+    for entry in changed[plan.at_limit[changed]].tolist():
+        tenant = view.tenants.ids[int(view.pending.tenant[entry])]
+        limit = decision.tenants[tenant].limits.max_running
+        sentences[view.pending.workloads[entry]] = (
+            f"tenant {tenant} may run {limit:,} workloads at a time (limits.max_running of its entry in tenants.yaml), and"
+            " so many run or stand before this one"
+        )
+    return sentences
 
 
 async def _left_unpromoted(connection: AnyConnection, decision: ScanDecision, clock: Clock) -> NDArray[np.int64]:
