@@ -62,10 +62,19 @@ class SubmissionLimits:
                 if limits.max_pending is not None:
                     await self._require_pending(name, limits.max_pending, wanted[name])
             for name in sorted(limited):
-                self._take(tenants[name], wanted[name])
+                self._accept(tenants[name], wanted[name])
         except Exhausted:
             if not await self._all_were_accepted(submissions):
                 raise
+
+    def _accept(self, tenant: Tenant, workloads: int) -> None:
+        if tenant.limits.submissions_per_s is None:
+            self._buckets.pop(tenant.tenant, None)
+        else:
+            self._take(tenant, workloads)
+        pending = self._pending.get(tenant.tenant)
+        if pending is not None:
+            pending.accepted += workloads
 
     def _take(self, tenant: Tenant, workloads: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -79,9 +88,6 @@ class SubmissionLimits:
                 min(_LONGEST_ADVICE_S, math.ceil(taken.wait_s * 1_000) / 1_000),
             )
         self._buckets[tenant.tenant] = taken
-        pending = self._pending.get(tenant.tenant)
-        if pending is not None:
-            pending.accepted += workloads
 
     async def _require_pending(self, tenant: TenantId, greatest: int, workloads: int) -> None:
         known = self._pending.get(tenant)
