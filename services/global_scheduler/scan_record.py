@@ -23,6 +23,7 @@ from domain.identifiers import WorkloadId
 from domain.tenant import quota_limits
 from formats.event_details import promoted_details
 from global_scheduler.scan_plan import Reclassification
+from global_scheduler.scan_view import NOT_RANKED
 from services.database import (
     changed_workload_store,
     event_store,
@@ -145,8 +146,35 @@ async def record_ranks(
 
     Returns the number of the pass.
     """
-    plan, pending = decision.plan, decision.view.pending
+    plan = decision.plan
     changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
+    return await _store(connection, lease, decision, clock, changed, reclassified)
+
+
+def newcomers(decision: ScanDecision) -> NDArray[np.int64]:
+    """Those of the entries to be written that no pass has ranked, or that were kept back until now, ascending."""
+    plan = decision.plan
+    unranked = plan.changed[decision.view.pending.stored.priority[plan.changed] == NOT_RANKED]
+    return unranked[~np.isin(unranked, plan.promotions)]
+
+
+async def record_newcomers(
+    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock, entries: NDArray[np.int64]
+) -> int:
+    """Stores where these entries stand, and leaves all others as they are. Returns the number of the pass that this counts as:
+    the auctions begin anew."""
+    return await _store(connection, lease, decision, clock, entries, 0)
+
+
+async def _store(
+    connection: AnyConnection,
+    lease: Lease,
+    decision: ScanDecision,
+    clock: Clock,
+    changed: NDArray[np.int64],
+    reclassified: int,
+) -> int:
+    plan, pending = decision.plan, decision.view.pending
     # What asks for something else since the pass looked at it is ranked by the next one.
     outdated = await changed_workload_store.changed_since(connection, decision.changes_revision)
     if outdated:
