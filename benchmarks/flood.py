@@ -25,6 +25,7 @@ from domain.workload import Emulated, JobSpecification, WorkloadSpecification
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
 from services.database.embedded import EmbeddedLayout
+from services.database.engine import Database
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
@@ -84,8 +85,29 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
                 "auction_rounds": rounds,
                 "scan_passes": passes,
                 "durations": "from submission to start",
+                "stages_p50_s": asyncio.run(_stages(url, name)),
             },
         )
+
+
+async def _stages(url: str, name: str) -> dict[str, float]:
+    """Where the waits of workloads of that name were spent, in the middle of all: until a scan pass had ranked it, a region had won
+    and dispatched it, it had started."""
+    stages = ("submitted", "ranked", "dispatched", "started")
+    async with Database(url) as database, database.transaction() as connection:
+        cursor = await connection.execute(
+            """SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ranked - submitted),
+                      percentile_cont(0.5) WITHIN GROUP (ORDER BY dispatched - ranked),
+                      percentile_cont(0.5) WITHIN GROUP (ORDER BY started - dispatched)
+                 FROM (SELECT min(e.t) FILTER (WHERE e.event = 'submitted') AS submitted,
+                              min(e.t) FILTER (WHERE e.event = 'ranked') AS ranked,
+                              min(e.t) FILTER (WHERE e.event = 'dispatched') AS dispatched,
+                              min(e.t) FILTER (WHERE e.event = 'started') AS started
+                         FROM events e JOIN workloads w USING (workload) WHERE w.name = %s GROUP BY e.workload) AS lives""",
+            (name,),
+        )
+        row = await cursor.fetchone()
+    return dict(zip(stages[1:], [round(float(part or 0.0), 3) for part in row or ()], strict=False))
 
 
 def _probe(client: Client, name: str, arguments: argparse.Namespace) -> None:

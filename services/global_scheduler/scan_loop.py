@@ -38,7 +38,7 @@ _REST = 3.0
 """After a pass of t seconds the next one waits for at least three times that: three quarters of the time are others',
 and the auctions get through the queue before they begin again at its head."""
 
-_LONG_REST_REAL_S = 0.5
+_LONG_REST_REAL_S = 1.0
 """Nobody should wait longer for a first place in the queue: in longer rests newcomers are ranked by themselves."""
 
 _RETRY_REAL_S = 1.0
