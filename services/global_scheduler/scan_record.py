@@ -154,8 +154,8 @@ async def record_ranks(
 def newcomers(decision: ScanDecision) -> NDArray[np.int64]:
     """Those of the entries to be written that no pass has ranked, or that were kept back until now, ascending."""
     plan = decision.plan
-    unranked = plan.changed[decision.view.pending.stored.priority[plan.changed] == NOT_RANKED]
-    return unranked[~np.isin(unranked, plan.promotions)]
+    unranked = decision.view.pending.stored.priority[plan.changed] == NOT_RANKED
+    return plan.changed[unranked & ~np.isin(plan.changed, plan.promotions)]
 
 
 async def record_newcomers(
