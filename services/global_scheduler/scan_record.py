@@ -155,7 +155,8 @@ def newcomers(decision: ScanDecision) -> NDArray[np.int64]:
     """Those of the entries to be written that no pass has ranked, or that were kept back until now, ascending."""
     plan = decision.plan
     unranked = decision.view.pending.stored.priority[plan.changed] == NOT_RANKED
-    return plan.changed[unranked & ~np.isin(plan.changed, plan.promotions)]
+    entries: NDArray[np.int64] = plan.changed[unranked & ~np.isin(plan.changed, plan.promotions)]
+    return entries
 
 
 async def record_newcomers(
