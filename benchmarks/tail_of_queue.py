@@ -64,24 +64,24 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
     """Brings the service up in `home`, fills its queue, and times the probes."""
     service = up(_options(home, arguments))
     with Client(service.address) as client:
-        _submit(client, [_filling(number) for number in range(3)])
+        submit_all(client, [_filling(number) for number in range(3)])
         for first in range(0, arguments.pending, _BATCH):
             numbers = range(first, min(first + _BATCH, arguments.pending))
-            _submit(client, [_waiting(number, arguments) for number in numbers])
+            submit_all(client, [_waiting(number, arguments) for number in numbers])
         began = time.monotonic()
         submitted = 0
         probes_at = [arguments.settle_s + probe * arguments.between_s for probe in range(arguments.probes)]
         end_s = probes_at[-1] + 10.0
         while (passed_s := time.monotonic() - began) < end_s:
             while submitted < passed_s * arguments.per_s:
-                _submit(client, [_waiting(arguments.pending + submitted, arguments)])
+                submit_all(client, [_waiting(arguments.pending + submitted, arguments)])
                 submitted += 1
             while probes_at and probes_at[0] <= passed_s:
                 probes_at.pop(0)
-                _submit(client, [_one(_PROBE, _LAST, TaskResources(gpus=1, gpu_model=IDLE), 2.0)])
+                submit_all(client, [one_task(_PROBE, _LAST, TaskResources(gpus=1, gpu_model=IDLE), 2.0)])
             time.sleep(0.02)
         queued = client.queue(limit=1).queued
-    waited_s, rounds, passes = asyncio.run(_waits(EmbeddedLayout.of(home).url()))
+    waited_s, rounds, passes = asyncio.run(waits_of(EmbeddedLayout.of(home).url(), _PROBE))
     report(
         "tail_of_queue",
         {
@@ -109,7 +109,7 @@ def _options(home: Path, arguments: argparse.Namespace) -> HostOptions:
         *many_tenants(arguments.tenants, gpus_each=64),
         Tenant(_LAST, LOWEST_PRIORITY - 1, many_tenants(1, gpus_each=64)[0].quota),
     )
-    (home / "fleet.yaml").write_text(dump_fleet(_fleet()), encoding="utf-8")
+    (home / "fleet.yaml").write_text(dump_fleet(half_busy_fleet()), encoding="utf-8")
     (home / "tenants.yaml").write_text(dump_tenants(tenants), encoding="utf-8")
     return HostOptions(
         home=home,
@@ -121,7 +121,7 @@ def _options(home: Path, arguments: argparse.Namespace) -> HostOptions:
     )
 
 
-def _fleet() -> Fleet:
+def half_busy_fleet() -> Fleet:
     """Three regions; half of their racks have the model that everybody waits for."""
     regions = []
     for region in many_machines(3, 2, 40).regions:
@@ -145,24 +145,26 @@ def _waiting(number: int, arguments: argparse.Namespace) -> WorkloadSpecificatio
     shape = number % arguments.shapes
     resources = TaskResources(gpus=1 + shape % 8, gpu_model=BUSY, cpus=float(1 + shape // 8))
     tenant = TenantId(f"tenant-{1 + number % (arguments.tenants - 1):04}")
-    return _one(f"waiting-{number}", tenant, resources, 600.0)
+    return one_task(f"waiting-{number}", tenant, resources, 600.0)
 
 
-def _one(name: str, tenant: TenantId, resources: TaskResources, duration_s: float) -> WorkloadSpecification:
+def one_task(name: str, tenant: TenantId, resources: TaskResources, duration_s: float) -> WorkloadSpecification:
+    """An emulated workload of one task."""
     return WorkloadSpecification(name, tenant, (JobSpecification(JobName("main"), 1, resources, Emulated(duration_s)),))
 
 
-def _submit(client: Client, specifications: list[WorkloadSpecification]) -> None:
+def submit_all(client: Client, specifications: list[WorkloadSpecification]) -> None:
+    """In one call."""
     client.submit_many([specification_to_proto(one) for one in specifications])
 
 
-async def _waits(url: str) -> tuple[list[float], int, int]:
-    """How long each probe waited, and how many rounds and passes there were."""
+async def waits_of(url: str, name: str) -> tuple[list[float], int, int]:
+    """How long each workload of that name waited, by submission, and how many rounds and passes there were."""
     async with Database(url) as database, database.transaction() as connection:
         cursor = await connection.execute(
             """SELECT e.t - w.submitted_s FROM events e JOIN workloads w USING (workload)
                 WHERE e.event = 'started' AND w.name = %s ORDER BY w.submitted_s""",
-            (_PROBE,),
+            (name,),
         )
         waits = [float(row[0]) for row in await cursor.fetchall()]
         cursor = await connection.execute(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from domain.declared_cells import DeclaredVirtualCluster
 from domain.identifiers import TenantId
 from domain.resources import Quota, capacity_millicpus, request_millicpus
+from domain.tenant_limits import NO_LIMITS, TenantLimits
 from domain.workload import WorkloadSpecification
 
 HIGHEST_PRIORITY = 0
@@ -32,6 +33,9 @@ class Tenant:
     further_quotas: tuple[tuple[int, Quota], ...] = ()
     """Quotas at other priorities, ascending: "Training workloads with different priorities are assigned capacity quotas per
     priority level" (MAST §2)."""
+
+    limits: TenantLimits = NO_LIMITS
+    """Of what waits, what runs and how fast it submits, whatever its quotas."""
 
     @property
     def quotas(self) -> tuple[tuple[int, Quota], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
 from domain.resources import Quota
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
+from domain.tenant_limits import NO_LIMITS, TenantLimits
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema, whole_number_keys
 from formats.text_stream import read_text
@@ -24,6 +26,7 @@ from formats.yaml_document import dump_document, load_document
 
 GREATEST_QUOTA_GPUS = 100_000_000
 GREATEST_QUOTA_CPUS = 1e10
+GREATEST_LIMIT = 1_000_000_000
 LEAST_WEIGHT = 1e-6
 GREATEST_WEIGHT = 1e6
 NUMBERED_FIELDS = ("quotas",)
@@ -45,6 +48,15 @@ class QuotaSchema(Schema):
 _Priority = Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
 
 
+class LimitsSchema(Schema):
+    """What is left out is not limited."""
+
+    max_pending: Annotated[int, Field(ge=0, le=GREATEST_LIMIT)] | None = None
+    max_running: Annotated[int, Field(ge=0, le=GREATEST_LIMIT)] | None = None
+    submissions_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    submissions_burst: Annotated[int, Field(ge=1, le=GREATEST_LIMIT)] | None = None
+
+
 class TenantSchema(Schema):
     tenant: Name
     priority: _Priority
@@ -54,6 +66,7 @@ class TenantSchema(Schema):
     """At further priorities; or at all, where `quota` is left out."""
     fair_share_weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=GREATEST_WEIGHT)] = 1.0
     virtual_clusters: list[VirtualClusterSchema] = []
+    limits: LimitsSchema | None = None
 
 
 class TenantsSchema(Schema):
@@ -82,6 +95,7 @@ def tenants_from_document(document: object, source: str = "tenants") -> tuple[Te
         for index, entry in enumerate(schema.tenants)
         for problem in (
             *_quota_problems(entry, f"tenants[{index}]"),
+            *_limit_problems(entry.limits, f"tenants[{index}].limits"),
             *virtual_cluster_problems(entry.virtual_clusters, f"tenants[{index}].virtual_clusters"),
         )
     ]
@@ -146,6 +160,29 @@ def _quota_problems(schema: TenantSchema, path: str) -> list[FieldProblem]:
     return [FieldProblem(f"{path}.quotas.{schema.priority}", described)]
 
 
+def limits_document(limits: TenantLimits) -> dict[str, object]:
+    """The limits that there are as a document; `limits_from_document` gives the same back."""
+    return {name: limit for name, limit in asdict(limits).items() if limit is not None}
+
+
+def limits_from_document(document: object, source: str = "limits") -> TenantLimits:
+    """Raises FormatError with every problem."""
+    return _limits(parse_schema(LimitsSchema, document, source))
+
+
+def _limits(schema: LimitsSchema) -> TenantLimits:
+    rate = schema.submissions_per_s
+    return TenantLimits(
+        schema.max_pending, schema.max_running, None if rate is None else float(rate), schema.submissions_burst
+    )
+
+
+def _limit_problems(schema: LimitsSchema | None, path: str) -> list[FieldProblem]:
+    if schema is None or schema.submissions_burst is None or schema.submissions_per_s is not None:
+        return []
+    return [FieldProblem(f"{path}.submissions_burst", "is of no use without submissions_per_s; say both or neither")]
+
+
 def _quota(schema: QuotaSchema) -> Quota:
     gpus = {GpuModel(model): count for model, count in schema.gpus.items()}
     return Quota.of(gpus, float(schema.cpus) if schema.cpus is not None else None)
@@ -160,6 +197,7 @@ def _tenant(schema: TenantSchema) -> Tenant:
         float(schema.fair_share_weight),
         declared_virtual_clusters(schema.virtual_clusters),
         tuple((at, _quota(quota)) for at, quota in sorted(schema.quotas.items()) if at != schema.priority),
+        _limits(schema.limits) if schema.limits is not None else NO_LIMITS,
     )
 
 
@@ -179,6 +217,8 @@ def _tenant_document(tenant: Tenant) -> dict[str, object]:
     }
     if tenant.further_quotas:
         document["quotas"] = quotas_document(tenant.further_quotas)
+    if tenant.limits != NO_LIMITS:
+        document["limits"] = limits_document(tenant.limits)
     if tenant.virtual_clusters:
         document["virtual_clusters"] = virtual_clusters_document(tenant.virtual_clusters)
     return document

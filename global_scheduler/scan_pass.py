@@ -23,6 +23,7 @@ from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.own_order import own_credits, quota_pass_by_class
 from global_scheduler.promotion import promotions, with_promoted
+from global_scheduler.running_limits import at_running_limit, worth_writing
 from global_scheduler.scan_plan import Reclassification, ScanPlan
 from global_scheduler.scan_view import RunningColumns, ScanView, StoredTuples
 from kernels.compiled import compiled_beside_others
@@ -46,10 +47,9 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     priority, running_priority = quota.pending_priority, quota.running_priority
 
     # 4. The level within the priority.
-    rules = view.settings.rules
     service = None if view.service is None else view.service.in_force(tenants.ids, pending.tenant)
     queue = QueueView(pending.known, now, pending.oracle, service, credit=scan_credit)
-    level_policies = [rule.levels for rule in rules]
+    level_policies = [rule.levels for rule in view.settings.rules]
     promoted, next_promotion_s = promotions(level_policies, priority, queue)
     if len(promoted):
         queue = replace(queue, known=with_promoted(pending.known, promoted))
@@ -65,8 +65,9 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         credit = max_min_credits(view, quota.running_within_quota, quota.pending_within_quota, level, credit)
     order = total_order(priority, level, credit)
 
-    # 6. What is to be written.
-    changed = _changed(pending.stored, priority, level, credit, quota.pending_within_quota, promoted)
+    # 6. What the limits of tenants keep back, and what is to be written.
+    at_limit = at_running_limit(tenants, running, pending, order)
+    changed = _changed(pending.stored, priority, level, credit, quota.pending_within_quota, promoted, at_limit)
     for array in (priority, level, scan_credit, credit, order, changed, promoted):
         array.flags.writeable = False
     return ScanPlan(
@@ -78,6 +79,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         within_quota=quota.pending_within_quota,
         exceeded_bucket=quota.exceeded_bucket,
         order=order,
+        at_limit=at_limit,
         changed=changed,
         promotions=promoted,
         next_promotion_s=next_promotion_s,
@@ -111,9 +113,11 @@ def _changed(
     credit: NDArray[np.float64],
     within_quota: NDArray[np.bool_],
     promoted: NDArray[np.int64],
+    at_limit: NDArray[np.bool_] | None,
 ) -> NDArray[np.int64]:
     was = stored.priority, stored.level, stored.credit, stored.within_quota
-    return _find_changed(*was, priority, level, credit, within_quota, promoted)
+    changed = _find_changed(*was, priority, level, credit, within_quota, promoted)
+    return worth_writing(changed, promoted, stored.at_limit, at_limit)
 
 
 @compiled_beside_others

@@ -52,6 +52,8 @@ class ScanPlan:
     """The first bucket of the view in which an over-quota entry did not fit, else -1."""
     order: NDArray[np.int64]
     """Positions of the entries in the view, from the head of the queue on."""
+    at_limit: NDArray[np.bool_] | None
+    """Whether as many of its tenant run, or stand before it, as may run: then it is in no auction. None: no tenant has a limit."""
     changed: NDArray[np.int64]
     """Positions, ascending, of the entries whose (priority, level, credit, within_quota) is not the stored one, and of
     those that are promoted."""
@@ -83,3 +85,8 @@ class ScanPlan:
             submitted_s=float(view.pending.submitted_s[entry]),
             within_quota=bool(self.within_quota[entry]),
         )
+
+    @property
+    def in_auctions(self) -> NDArray[np.int64]:
+        """The order without what limits keep back."""
+        return self.order if self.at_limit is None else self.order[~self.at_limit[self.order]]

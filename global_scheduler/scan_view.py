@@ -43,12 +43,16 @@ class TenantColumns:
     used_gpus: NDArray[np.float64]
     """On average over the usage window."""
     used_cpus: NDArray[np.float64]
+    max_running: NDArray[np.int64] | None = None
+    """So many live attempts at most; UNLIMITED for who has no limit. None: nobody has one."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
         _settle(self, len(self.ids), ("fair_share_weight", "used_gpus", "used_cpus"))
+        if self.max_running is not None:
+            _settle(self, len(self.ids), ("max_running",))
         if self.quota.ndim != 2 or len(self.quota) != len(self.ids):
             raise ValueError("quota must have one row per tenant")
         object.__setattr__(self, "quota", _read_only(self.quota))
@@ -107,12 +111,16 @@ class StoredTuples:
     level: NDArray[np.int16]
     credit: NDArray[np.float64]
     within_quota: NDArray[np.bool_]
+    at_limit: NDArray[np.bool_] | None = None
+    """As in `ScanPlan`; None: nothing was."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
         _settle(self, len(self.priority), ("priority", "level", "credit", "within_quota"))
+        if self.at_limit is not None:
+            _settle(self, len(self.priority), ("at_limit",))
 
 
 @dataclass(slots=True, eq=False)

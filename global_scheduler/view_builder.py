@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from domain.identifiers import TenantId, WorkloadId
-from domain.tenant import Tenant
+from domain.tenant import UNLIMITED, Tenant
 from global_scheduler.knowledge import Estimates, KnownWork
 from global_scheduler.quota_buckets import Demand, QuotaBuckets, millicpus_of
 from global_scheduler.scan_settings import ScanSettings
@@ -71,6 +71,8 @@ class PendingRows:
     """None: the settings do not want any."""
     asked_priority: ArrayLike | None = None
     """The priority that each asks for, or NONE_ASKED; None: none asks for any."""
+    stored_at_limit: ArrayLike | None = None
+    """Whether it was kept back; None: none was."""
     importance: Mapping[int, int] | None = None
     """By row, of those that are of a priority class other than the normal one; None: none is."""
 
@@ -144,7 +146,16 @@ def _tenant_columns(
         fair_share_weight=np.array([tenant.fair_share_weight for tenant in tenants], dtype=np.float64),
         used_gpus=np.array([windowed.gpus for windowed in used], dtype=np.float64),
         used_cpus=np.array([windowed.cpus for windowed in used], dtype=np.float64),
+        max_running=running_limits(tenants),
     )
+
+
+def running_limits(tenants: Sequence[Tenant]) -> NDArray[np.int64] | None:
+    """How many workloads of each tenant may run; None where nobody has a limit."""
+    limits = [tenant.limits.max_running for tenant in tenants]
+    if all(limit is None for limit in limits):
+        return None
+    return np.array([UNLIMITED if limit is None else limit for limit in limits], np.int64)
 
 
 def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns:
@@ -189,6 +200,9 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
             level=_in(load.column("stored_level", rows.stored_level, np.int16), order),
             credit=_in(load.column("stored_credit", rows.stored_credit, np.float64), order),
             within_quota=_in(load.column("stored_within_quota", rows.stored_within_quota, np.bool_), order),
+            at_limit=None
+            if rows.stored_at_limit is None
+            else _in(load.column("stored_at_limit", rows.stored_at_limit, np.bool_), order),
         ),
         importance=_importance(rows.importance, load.count, order),
         known=KnownWork(

@@ -37,12 +37,14 @@ from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
 from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.memory_watch import LOOK_EVERY_S, RESERVE_BYTES, MemorySettings
+from services.global_scheduler.disk_room import DiskSettings
 from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.retention.age import BadAge, check_age, least_age_s
 from services.retention.archive import Archive, ArchiveUnusable
 from services.storage.settings import StorageSettings
 from services.tiers.lease_times import SILENCE_REAL_S
+from services.tiers.request_settings import RequestSettings
 from services.tuning_choice import check_order_of_packing, tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
@@ -196,6 +198,12 @@ class Configuration(Schema):
 
     environments: EnvironmentsConfiguration = EnvironmentsConfiguration()
     """How environments of tasks are made."""
+
+    requests: RequestSettings = RequestSettings()
+    """What each tier takes on at a time."""
+
+    disk: DiskSettings = DiskSettings()
+    """What is kept of the disk for what runs already."""
 
     storage: StorageSettings = StorageSettings()
     """Where the service keeps files that several tiers need."""

@@ -21,16 +21,22 @@ from grpc_status import rpc_status
 from domain.diagnosis import Diagnosis
 from domain.life_cycle import TransitionRefused
 from formats.problems import FieldProblem, FormatError
-from services.database.errors import DatabaseUnavailable
+from services.database.errors import DatabaseFull, DatabaseUnavailable
 from services.wire.diagnoses import diagnosis_to_proto
 from services.wire.malformed_message import MalformedMessage
 
 _RETRY_AFTER_S = 1.0
-_ROOM_FOR_VIOLATIONS_BYTES = 4_000
+_ROOM_FOR_VIOLATIONS_BYTES = 3_300
+_ROOM_FOR_SENTENCE_BYTES = 3_400
 _LONGEST_TEXT = 400
 _LONGEST_SENTENCE = 600
 """It travels twice, and every letter beyond ASCII takes six bytes there."""
 _SHOWN_SENTENCES = 3
+
+DISK_FULL = "DISK_FULL"
+"""The reason of refusals, and the kind of the detail of health."""
+
+DATABASE_IS_FULL = "the disk of the database is full: nothing can be stored until there is room on it again, then this goes on by itself"
 
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +73,18 @@ def _retry_info(after_s: float) -> error_details_pb2.RetryInfo:
     delay = duration_pb2.Duration()
     delay.FromMilliseconds(round(after_s * 1000))
     return error_details_pb2.RetryInfo(retry_delay=delay)
+
+
+def _fitting(sentence: str) -> str:
+    """As much of it as there is room for: it travels twice, once in an encoding that takes three bytes for one that is no
+    letter of ASCII, and once in base64."""
+    room = float(_ROOM_FOR_SENTENCE_BYTES)
+    for position, letter in enumerate(sentence):
+        size = len(letter.encode(errors="replace"))
+        room -= (size if " " <= letter <= "~" and letter != "%" else 3 * size) + size * 4 / 3
+        if room < 0:
+            return sentence[:position] + "..."
+    return sentence
 
 
 def _cut(text: str, longest: int = _LONGEST_TEXT) -> str:
@@ -164,6 +182,26 @@ class Exhausted(CallRefused):
         super().__init__(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, [_retry_info(retry_after_s)])
 
 
+class DiskFull(CallRefused):
+    """FAILED_PRECONDITION with an ErrorInfo: a disk is full, and nothing more is accepted until somebody has made room."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            _cut(sentence, _LONGEST_SENTENCE),
+            [
+                error_details_pb2.PreconditionFailure(
+                    violations=[
+                        error_details_pb2.PreconditionFailure.Violation(
+                            type=DISK_FULL, subject="disk", description=_cut(sentence)
+                        )
+                    ]
+                ),
+                error_details_pb2.ErrorInfo(reason=DISK_FULL, domain="topmast"),
+            ],
+        )
+
+
 def as_refusal(error: Exception) -> CallRefused:
     """What the caller gets to know of an error; logs what was not foreseen."""
     match error:
@@ -171,6 +209,8 @@ def as_refusal(error: Exception) -> CallRefused:
             return error
         case MalformedMessage() | FormatError():
             return InvalidArgument(error.problems)
+        case DatabaseFull():
+            return DiskFull(DATABASE_IS_FULL)
         case DatabaseUnavailable():
             return Unavailable("the database cannot be reached at the moment; try again")
         case TransitionRefused():
@@ -183,7 +223,7 @@ def as_refusal(error: Exception) -> CallRefused:
 
 def status_of(refusal: CallRefused) -> status_pb2.Status:
     """As it travels."""
-    status = status_pb2.Status(code=refusal.code.value[0], message=refusal.sentence)
+    status = status_pb2.Status(code=refusal.code.value[0], message=_fitting(refusal.sentence))
     for detail in refusal.details:
         if isinstance(detail, any_pb2.Any):
             status.details.append(detail)
@@ -228,17 +268,24 @@ class CanonicalErrors(grpc.aio.ServerInterceptor):
             )
         if handler.stream_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
-                _guarded_unary(handler.stream_unary), handler.request_deserializer, handler.response_serializer
+                _guarded_unary(handler.stream_unary),
+                _lenient(handler.request_deserializer),
+                handler.response_serializer,
             )
         if handler.stream_stream is not None:
             return grpc.stream_stream_rpc_method_handler(
-                _guarded_stream(handler.stream_stream), handler.request_deserializer, handler.response_serializer
+                _guarded_stream(handler.stream_stream),
+                _lenient(handler.request_deserializer),
+                handler.response_serializer,
             )
         return handler
 
 
 class _Unreadable:
-    """Stands for a request whose bytes are no message of its kind: gRPC itself would call that INTERNAL."""
+    """Stands for a request that could not be read, with the reason: gRPC itself would call that INTERNAL."""
+
+    def __init__(self, why: Exception) -> None:
+        self.why = why
 
 
 def _lenient(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
@@ -249,21 +296,31 @@ def _lenient(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], An
         try:
             return deserialize(data)
         except DecodeError:
-            return _Unreadable()
+            return _Unreadable(InvalidArgument.of("", "the request cannot be read as a message of its kind"))
+        except (CallRefused, MalformedMessage) as refused:
+            return _Unreadable(refused)
 
     return deserialized
 
 
-def _require_readable(request: object) -> None:
+def _readable(request: Any) -> Any:
+    """The request, or the stream of its parts; raises what it could not be read for."""
     if isinstance(request, _Unreadable):
-        raise InvalidArgument.of("", "the request cannot be read as a message of its kind")
+        raise request.why
+    return request if isinstance(request, Message) or not hasattr(request, "__aiter__") else _readable_parts(request)
+
+
+async def _readable_parts(parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for part in parts:
+        if isinstance(part, _Unreadable):
+            raise part.why
+        yield part
 
 
 def _guarded_unary(behaviour: Callable[..., Any]) -> Callable[..., Any]:
     async def guarded(request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]) -> ResponseT:
         try:
-            _require_readable(request)
-            response: ResponseT = await behaviour(request, context)
+            response: ResponseT = await behaviour(_readable(request), context)
             return response
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
@@ -282,8 +339,7 @@ def _guarded_stream(behaviour: Callable[..., Any]) -> Callable[..., Any]:
         request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]
     ) -> AsyncIterator[ResponseT]:
         try:
-            _require_readable(request)
-            async for response in behaviour(request, context):
+            async for response in behaviour(_readable(request), context):
                 yield response
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise

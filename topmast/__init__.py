@@ -46,6 +46,7 @@ from topmast.fleets import (
     Region,
     Table,
     Tenant,
+    TenantLimits,
     VirtualCluster,
 )
 from topmast.loans import ClusterLoans, ReturningMachine
@@ -66,7 +67,7 @@ from topmast.specifications import (
     WorkloadSpecification,
     single_job,
 )
-from topmast.status import RegionStatus, Status, TierStatus
+from topmast.status import HealthDetail, RegionStatus, Status, TierStatus
 from topmast.tenant_use import QuotaUse, TenantPage, TenantUse, UsagePage, UsageRow
 from topmast.user_requests import WorkloadNow
 from topmast.virtual_clusters import CellClusterUsage, CellLevelUsage, TenantCellUsage, VirtualClusters
@@ -123,6 +124,7 @@ __all__ = [
     "FleetMachine",
     "FleetUploadProgress",
     "GraphWorkload",
+    "HealthDetail",
     "HostingRegion",
     "InferenceSide",
     "InvalidArgumentError",
@@ -169,6 +171,7 @@ __all__ = [
     "TaskPlacement",
     "Tenant",
     "TenantCellUsage",
+    "TenantLimits",
     "TenantPage",
     "TenantUse",
     "TierStatus",

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 
+from topmast.busy_server import BusyServer
 from topmast.channel import channel_options
 from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
 from topmast.messages import refused, shown
@@ -78,14 +79,25 @@ class Connection:
             return channel
 
     def call(self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request, peer: str) -> Response:
-        """The answer; raises the TopmastError that says what went wrong. `peer` is the server's name in its sentence."""
-        try:
-            return method(request, timeout=self._patience.timeout_s)
-        except grpc.RpcError as error:
-            raise error_from_call(error, peer) from error
-        except ChannelClosed:
-            self.refuse_when_closed()
-            raise
+        """The answer; raises the TopmastError that says what went wrong. `peer` is the server's name in its sentence.
+
+        A server that has too much to do, and says when to come back, is asked again then, as often as a call is tried.
+        """
+        busy = BusyServer(self._patience)
+        while True:
+            try:
+                return method(request, timeout=self._patience.timeout_s)
+            except grpc.RpcError as error:
+                failure = error_from_call(error, peer)
+                wait_s = busy.next_wait_s(failure)
+                if wait_s is None:
+                    raise busy.told(failure) from error
+            except ChannelClosed:
+                self.refuse_when_closed()
+                raise
+            # Closing the connection ends the wait, too.
+            if self._closed.wait(wait_s):
+                raise busy.told(failure)
 
     def persist(self, attempt: Callable[[Reconnection], Response]) -> Response:
         """What the attempt returns, which is made again while the server is away. It raises TopmastError.

@@ -141,6 +141,20 @@ class PriorityQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """How much of the service itself a tenant may take up; None: not limited.
+
+    `max_pending` workloads wait, `max_running` run, `submissions_per_s` come in a real second in the long run,
+    `submissions_burst` of them at once (None: as many as in ten seconds).
+    """
+
+    max_pending: int | None = None
+    max_running: int | None = None
+    submissions_per_s: float | None = None
+    submissions_burst: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A team. `priority`, of workloads that ask for none: 0 is the highest, 6 the lowest. `gpu_quota` counts GPUs by model.
 
@@ -155,6 +169,7 @@ class Tenant:
     fair_share_weight: float = 1.0
     virtual_clusters: Sequence[VirtualCluster] = ()
     further_quotas: Mapping[int, PriorityQuota] = field(default_factory=dict)
+    limits: TenantLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +299,17 @@ def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
             "virtual_clusters", VirtualCluster, tenant.virtual_clusters, _virtual_cluster_to_proto
         ),
         further_quotas=_further_quotas(tenant),
+        limits=part("limits", TenantLimits, tenant.limits, _limits_to_proto),
+    )
+
+
+def _limits_to_proto(limits: TenantLimits) -> fleet_pb2.TenantLimits:
+    return message_of(
+        fleet_pb2.TenantLimits,
+        max_pending=limits.max_pending,
+        max_running=limits.max_running,
+        submissions_per_s=limits.submissions_per_s,
+        submissions_burst=limits.submissions_burst,
     )
 
 

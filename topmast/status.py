@@ -36,6 +36,15 @@ class RegionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthDetail:
+    """What is not as it should be: its kind for programs (DISK_FULL), a sentence with the remedy, and since when."""
+
+    kind: str
+    sentence: str
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """One look at everything. `workloads` counts them by the name of their state."""
 
@@ -45,6 +54,8 @@ class Status:
     regions: tuple[RegionStatus, ...]
     workloads: Mapping[str, int]
     scan_pass: int
+    health: tuple[HealthDetail, ...] = ()
+    """What is not as it should be; empty: nothing that is known of."""
 
     def cluster_address(self, cluster: str) -> str | None:
         """Where the manager of a cluster answers; None when no living one is known."""
@@ -78,4 +89,5 @@ def status_from_proto(message: global_scheduler_pb2.GetStatusResponse) -> Status
         ),
         dict(sorted(message.workloads.items())),
         message.scan_pass,
+        tuple(HealthDetail(detail.kind, detail.sentence, detail.since_s) for detail in message.health),
     )

@@ -12,6 +12,7 @@ from services.clock import ServiceClock
 from services.cluster_manager.servicers import ClusterManagerServicer, FencingToken, Gate, TrainingSessionServicer
 from services.execution.executor import Executor
 from services.tiers.grpc_server import TierServer
+from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
 from topmast.v1 import (
     cluster_manager_pb2,
     cluster_manager_pb2_grpc,
@@ -34,6 +35,7 @@ class ClusterManagerServer:
         issued_token: Callable[[], Awaitable[int]] | None = None,
         may_act: Callable[[], bool] = lambda: True,
         adopted: Callable[[Executor], Awaitable[None]] | None = None,
+        requests: RequestSettings = USUAL_REQUESTS,
     ) -> None:
         """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
 
@@ -49,7 +51,7 @@ class ClusterManagerServer:
             training_session_pb2.DESCRIPTOR.services_by_name["TrainingSession"],
         )
         self._adopted = adopted
-        self._server = TierServer(services, self._register)
+        self._server = TierServer(services, self._register, requests)
 
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:
         """Listens on `host:port` (port 0: any free one), has the executor adopt what runs, then serves.

@@ -112,6 +112,7 @@ class ClusterManagerTier:
                 issued_token=self._issued_token,
                 may_act=lambda: keeper.certain,
                 adopted=guard.end_what_is_over,
+                requests=self._configuration.requests,
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))

@@ -12,12 +12,12 @@ from typing import Generic, Self, TypeVar
 
 import psycopg
 import structlog
-from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.errors import DiskFull, ReadOnlySqlTransaction
 
 from services.database.backoff import Backoff
 from services.database.commit_marks import CommitMarks, Slot
 from services.database.connection import AnyConnection, ConnectionPool, PooledConnection
-from services.database.errors import DatabaseUnavailable, is_final, is_passing
+from services.database.errors import DatabaseFull, DatabaseUnavailable, is_final, is_passing
 from services.database.pipeline import pipelined_transaction
 from services.database.watcher import HealthListener, NotificationListener, Subscription
 
@@ -27,6 +27,10 @@ _Result = TypeVar("_Result")
 
 _WAKE_INTERVAL_S = 0.005
 """Wake-ups are sent at most this often, however many transactions ask for one."""
+
+
+_WRITE_A_LITTLE = "CREATE TEMPORARY TABLE room ON COMMIT DROP AS SELECT generate_series(1, 30000) AS number"
+"""A megabyte: where the files of the database have no room for it, neither has a transaction of many workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Database:
         self._wake_requested = asyncio.Event()
         self._waker_pool = ConnectionPool(url, 1)
         self._waker: asyncio.Task[None] | None = None
+        self.full = False
+        """Whether it said of its disk, when something was written last that could tell, that this is full."""
 
     async def __aenter__(self) -> Self:
         self._watcher.open()
@@ -125,7 +131,9 @@ class Database:
         except psycopg.Error as error:
             if is_passing(error):
                 in_doubt = done and not is_final(error)
-                raise DatabaseUnavailable(f"the transaction did not succeed: {error}", in_doubt=in_doubt) from error
+                raise self._unavailable(
+                    f"the transaction did not succeed: {error}", error, in_doubt=in_doubt
+                ) from error
             raise
 
     async def run(
@@ -134,6 +142,7 @@ class Database:
         *,
         snapshot: bool = False,
         give_up_after_s: float | None = None,
+        waits_for_room: bool = True,
     ) -> _Result:
         """Runs the operation in a transaction of its own and returns its result once that is committed.
 
@@ -146,9 +155,10 @@ class Database:
             operation: called with a connection inside a transaction; may be called several times.
             snapshot: read-only, and every statement sees the same state of the database.
             give_up_after_s: how long to go on after the first failure.
+            waits_for_room: whether also while the disk of the database is full.
 
         Raises:
-            DatabaseUnavailable: it could not be done in that time.
+            DatabaseUnavailable: it could not be done in that time; DatabaseFull when the disk of the database is full.
         """
         patience_s = self._give_up_after_s if give_up_after_s is None else give_up_after_s
         slot = self._marks.take()
@@ -178,12 +188,32 @@ class Database:
                 now = time.monotonic()
                 give_up_at = now + patience_s if give_up_at is None else give_up_at
                 wait_s = backoff.next_wait_s()
-                if now + wait_s > give_up_at:
-                    raise DatabaseUnavailable(
-                        f"the database could not do it in {patience_s} s: {cause}", in_doubt=in_doubt is not None
-                    ) from cause
+                failure = self._unavailable(
+                    f"the database could not do it in {patience_s} s: {cause}", cause, in_doubt=in_doubt is not None
+                )
+                if now + wait_s > give_up_at or (isinstance(failure, DatabaseFull) and not waits_for_room):
+                    raise failure from cause
                 _log.debug("the transaction will be tried again", error=str(cause), wait_s=wait_s)
             await self._watcher.pause(wait_s)
+
+    def _unavailable(self, sentence: str, cause: Exception, *, in_doubt: bool) -> DatabaseUnavailable:
+        if isinstance(cause, DiskFull):
+            self.full = True
+            return DatabaseFull(sentence, in_doubt=in_doubt)
+        return DatabaseUnavailable(sentence, in_doubt=in_doubt)
+
+    async def look_for_room(self) -> None:
+        """Finds out whether its disk is full still, once that was said: by writing a little for which there is no use."""
+        try:
+            async with self._pool.connection() as connection:
+                await connection.execute(_WRITE_A_LITTLE)
+                await connection.rollback()
+        except psycopg.Error as error:
+            if not is_passing(error):
+                raise
+            self.full = isinstance(error, DiskFull) or self.full
+        else:
+            self.full = False
 
     async def _perform(
         self,

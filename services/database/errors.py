@@ -17,6 +17,10 @@ class DatabaseUnavailable(Exception):
         self.in_doubt = in_doubt
 
 
+class DatabaseFull(DatabaseUnavailable):
+    """Its disk is full. What would be written may be written when somebody has made room."""
+
+
 class UnsuitableDatabase(Exception):
     """There is no database, or none that Topmast can use; says what to do."""
 

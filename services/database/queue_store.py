@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +43,7 @@ _PENDING = f"""
            array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL),
            {packed(f"coalesce(asked_priority, {NONE_ASKED}::smallint)")},
            array_agg(place) FILTER (WHERE importance IS NOT NULL),
-           array_agg(importance) FILTER (WHERE importance IS NOT NULL)
+           array_agg(importance) FILTER (WHERE importance IS NOT NULL), {packed("at_limit")}
       FROM (SELECT *, row_number() OVER () - 1 AS place
               FROM (SELECT * FROM queue_entries WHERE not_before_s <= %s ORDER BY submitted_s, workload) AS ordered
            ) AS entries"""
@@ -68,6 +68,8 @@ class RankedEntries:
     level: ArrayLike
     credit: ArrayLike
     within_quota: ArrayLike
+    at_limit: Mapping[WorkloadId, str] = field(default_factory=dict)
+    """Of those that are kept back the sentence that says why: they stand nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def _pending_rows(row: TupleRow) -> PendingRows:
         first_started_s=unpacked(row[14], "float8", count),
         asked_priority=unpacked(row[17], "int2", count),
         importance=dict(zip(row[18] or (), row[19] or (), strict=True)),
+        stored_at_limit=unpacked(row[20], "bool", count),
     )
 
 
@@ -202,6 +205,7 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
                     SELECT q.workload FROM queue_entries q JOIN u USING (workload) FOR UPDATE OF q SKIP LOCKED)
            UPDATE queue_entries q
               SET priority = u.priority, level = u.level, credit = u.credit, within_quota = u.within_quota,
+                  at_limit = FALSE, reason = CASE WHEN q.at_limit THEN '' ELSE q.reason END,
                   asked_in_walk = CASE WHEN (u.priority, u.level) >= (q.priority, q.level)
                                         AND q.within_quota = u.within_quota THEN q.asked_in_walk END
              FROM u JOIN free USING (workload)
@@ -215,7 +219,22 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
             _array(np.asarray(ranked.within_quota, dtype=np.bool_).tolist()),
         ),
     )
-    return [WorkloadId(row[0]) for row in await cursor.fetchall()]
+    written = [WorkloadId(row[0]) for row in await cursor.fetchall()]
+    await _keep_back(connection, {name: ranked.at_limit[name] for name in written if name in ranked.at_limit})
+    return written
+
+
+async def _keep_back(connection: AnyConnection, sentences: Mapping[WorkloadId, str]) -> None:
+    """Entries that are ours stand nowhere until a later pass ranks them; what a region has won of them comes to nothing."""
+    if not sentences:
+        return
+    names = list(sentences)
+    await connection.execute(
+        """UPDATE queue_entries q SET priority = NULL, at_limit = TRUE, reason = u.reason, diagnosis = NULL
+             FROM unnest(%s::text[], %s::text[]) AS u (workload, reason) WHERE q.workload = u.workload""",
+        (names, list(sentences.values())),
+    )
+    await connection.execute("DELETE FROM awards WHERE workload = ANY(%s)", (names,))
 
 
 async def append_ranked_events(connection: AnyConnection, workloads: Sequence[WorkloadId], now: float) -> None:

@@ -13,7 +13,7 @@ from domain.life_cycle import ENDED
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.problems import listed
-from formats.tenants_file import quotas_document, quotas_from_document
+from formats.tenants_file import limits_document, limits_from_document, quotas_document, quotas_from_document
 from formats.virtual_clusters import virtual_clusters_document, virtual_clusters_from_document
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -73,6 +73,7 @@ async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
             TENANTS.c.fair_share_weight,
             TENANTS.c.cells,
             TENANTS.c.further_quotas,
+            TENANTS.c.limits,
             in_order(TENANT_QUOTAS.c.gpu_model),
             in_order(TENANT_QUOTAS.c.gpus),
         )
@@ -88,8 +89,9 @@ async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
             fair_share_weight,
             virtual_clusters_from_document(cells["virtual_clusters"]),
             quotas_from_document(further["quotas"]) if further["quotas"] else (),
+            limits_from_document(limits["limits"]),
         )
-        for tenant, priority, cpu_quota, fair_share_weight, cells, further, models, gpus in await cursor.fetchall()
+        for tenant, priority, cpu_quota, fair_share_weight, cells, further, limits, models, gpus in await cursor.fetchall()
     )
 
 
@@ -151,7 +153,7 @@ async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
         connection,
         upsert_rows(
             TENANTS,
-            ("tenant", "priority", "cpu_quota", "fair_share_weight", "cells", "further_quotas"),
+            ("tenant", "priority", "cpu_quota", "fair_share_weight", "cells", "further_quotas", "limits"),
             [
                 (
                     tenant.tenant,
@@ -160,6 +162,7 @@ async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
                     tenant.fair_share_weight,
                     {"virtual_clusters": virtual_clusters_document(tenant.virtual_clusters)},
                     {"quotas": quotas_document(tenant.further_quotas)},
+                    {"limits": limits_document(tenant.limits)},
                 )
                 for tenant in tenants
             ],

@@ -14,6 +14,8 @@ from services.database.connection import AnyConnection
 from services.database.fleet_store import RegionSummary
 from services.database.lease_store import LeaseRecord
 from services.database.queue_store import newest_scan_pass
+from services.global_scheduler.disk_room import FullDisk
+from services.grpc_errors import DISK_FULL
 from topmast.v1 import global_scheduler_pb2 as messages
 
 _TIERS = frozenset({"global", "regional", "cluster"})
@@ -43,7 +45,8 @@ async def load_overview(connection: AnyConnection) -> Overview:
     )
 
 
-def overview_message(overview: Overview, now: float) -> messages.GetStatusResponse:
+def overview_message(overview: Overview, now: float, full: FullDisk | None) -> messages.GetStatusResponse:
+    """`full` is the disk that has no room, if one has none."""
     return messages.GetStatusResponse(
         now_s=now,
         version=_version(),
@@ -64,6 +67,7 @@ def overview_message(overview: Overview, now: float) -> messages.GetStatusRespon
         ],
         workloads={state.value: count for state, count in overview.workloads.items()},
         scan_pass=overview.scan_pass,
+        health=[messages.HealthDetail(kind=DISK_FULL, sentence=full.sentence, since_s=full.since_s)] if full else [],
     )
 
 

@@ -168,8 +168,11 @@ def named_package(package: str) -> str:
 class PackagesServicer(package_pb2_grpc.PackagesServicer):
     """The gRPC face of the store of packages."""
 
-    def __init__(self, uploads: PackageUploads, *, require_ready: Callable[[], None]) -> None:
-        """`require_ready` raises Unavailable while calls cannot be answered."""
+    def __init__(
+        self, uploads: PackageUploads, *, require_ready: Callable[[], None], require_room: Callable[[], None]
+    ) -> None:
+        """`require_ready` raises Unavailable while calls cannot be answered, `require_room` DiskFull while no disk has room."""
+        self._require_room = require_room
         self._uploads = uploads
         self._require_ready = require_ready
 
@@ -192,6 +195,7 @@ class PackagesServicer(package_pb2_grpc.PackagesServicer):
     async def UploadPackage(
         self, request_iterator: AsyncIterator[messages.PackagePart], context: Context
     ) -> messages.UploadPackageResponse:
+        self._require_room()
         self._require_ready()
         try:
             return messages.UploadPackageResponse(size_bytes=await self._uploads.receive(request_iterator))

@@ -171,6 +171,7 @@ def _tenant_document(message: fleet_pb2.Tenant) -> dict[str, object]:
         "quotas": {priority: _quota_document(quota) for priority, quota in message.further_quotas.items()},
         "fair_share_weight": message.fair_share_weight or DEFAULT_FAIR_SHARE_WEIGHT,
         "virtual_clusters": [_virtual_cluster_document(declared) for declared in message.virtual_clusters],
+        "limits": {field.name: limit for field, limit in message.limits.ListFields()},
     }
 
 

@@ -23,6 +23,7 @@ from domain.identifiers import WorkloadId
 from domain.tenant import quota_limits
 from formats.event_details import promoted_details
 from global_scheduler.scan_plan import Reclassification
+from global_scheduler.scan_view import NOT_RANKED
 from services.database import (
     changed_workload_store,
     event_store,
@@ -145,8 +146,36 @@ async def record_ranks(
 
     Returns the number of the pass.
     """
-    plan, pending = decision.plan, decision.view.pending
+    plan = decision.plan
     changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
+    return await _store(connection, lease, decision, clock, changed, reclassified)
+
+
+def newcomers(decision: ScanDecision) -> NDArray[np.int64]:
+    """Those of the entries to be written that no pass has ranked, or that were kept back until now, ascending."""
+    plan = decision.plan
+    unranked = decision.view.pending.stored.priority[plan.changed] == NOT_RANKED
+    entries: NDArray[np.int64] = plan.changed[unranked & ~np.isin(plan.changed, plan.promotions)]
+    return entries
+
+
+async def record_newcomers(
+    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock, entries: NDArray[np.int64]
+) -> int:
+    """Stores where these entries stand, and leaves all others as they are. Returns the number of the pass that this counts as:
+    the auctions begin anew."""
+    return await _store(connection, lease, decision, clock, entries, 0)
+
+
+async def _store(
+    connection: AnyConnection,
+    lease: Lease,
+    decision: ScanDecision,
+    clock: Clock,
+    changed: NDArray[np.int64],
+    reclassified: int,
+) -> int:
+    plan, pending = decision.plan, decision.view.pending
     # What asks for something else since the pass looked at it is ranked by the next one.
     outdated = await changed_workload_store.changed_since(connection, decision.changes_revision)
     if outdated:
@@ -159,6 +188,7 @@ async def record_ranks(
             plan.level[changed],
             plan.credit[changed],
             plan.within_quota[changed],
+            kept_back(decision, changed),
         ),
     )
     news = _with_news(decision)
@@ -173,6 +203,22 @@ async def record_ranks(
     await lease_store.assert_held(connection, lease)
     wake_after_commit(connection, AUCTION_CHANNEL)
     return number
+
+
+def kept_back(decision: ScanDecision, changed: NDArray[np.int64]) -> dict[WorkloadId, str]:
+    """Why those of these entries wait that the limits of their tenants keep back."""
+    plan, view = decision.plan, decision.view
+    if plan.at_limit is None:
+        return {}
+    sentences: dict[WorkloadId, str] = {}
+    for entry in changed[plan.at_limit[changed]].tolist():
+        tenant = view.tenants.ids[int(view.pending.tenant[entry])]
+        limit = decision.tenants[tenant].limits.max_running
+        sentences[view.pending.workloads[entry]] = (
+            f"tenant {tenant} may run {limit:,} workloads at a time (limits.max_running of its entry in tenants.yaml), and"
+            " so many run or stand before this one"
+        )
+    return sentences
 
 
 async def _left_unpromoted(connection: AnyConnection, decision: ScanDecision, clock: Clock) -> NDArray[np.int64]:

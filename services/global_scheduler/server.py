@@ -22,6 +22,7 @@ from services.global_scheduler.applying import applied_message, checked_request,
 from services.global_scheduler.array_look import refuse_array
 from services.global_scheduler.cancellation import cancel_workload_or_array
 from services.global_scheduler.declaring_lost import declare_lost
+from services.global_scheduler.disk_room import DiskRoom
 from services.global_scheduler.dry_run import changes_of_fleet, changes_of_tenants
 from services.global_scheduler.event_stream import event_stream
 from services.global_scheduler.fleet_uploads import FleetUploads
@@ -94,8 +95,10 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         user_requests: UserRequests,
         *,
         require_ready: Callable[[], None],
+        room: DiskRoom,
     ) -> None:
         """`require_ready` raises Unavailable while calls cannot be answered."""
+        self._room = room
         self._credit_settings = credit_settings
         self._database = database
         self._clock = clock
@@ -112,6 +115,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def SubmitWorkload(
         self, request: messages.SubmitWorkloadRequest, context: Context
     ) -> messages.SubmitWorkloadResponse:
+        self._room.require_room()
         self._require_ready()
         if request.dry_run:
             (checked,) = await self._batcher.check([request], lambda _: "")
@@ -122,6 +126,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def SubmitWorkloads(
         self, request: messages.SubmitWorkloadsRequest, context: Context
     ) -> messages.SubmitWorkloadsResponse:
+        self._room.require_room()
         self._require_ready()
         if len(request.requests) > GREATEST_BATCH:
             raise InvalidArgument.of(
@@ -240,7 +245,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         return await self._snapshot(lambda connection: self._look.queue(connection, tenant, limit))
 
     async def GetStatus(self, request: messages.GetStatusRequest, context: Context) -> messages.GetStatusResponse:
-        return overview_message(await self._snapshot(load_overview), self._clock.now())
+        return overview_message(await self._snapshot(load_overview), self._clock.now(), self._room.full)
 
     async def GetVirtualClusters(
         self, request: messages.GetVirtualClustersRequest, context: Context
@@ -375,6 +380,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def BeginFleetUpload(
         self, request: messages.BeginFleetUploadRequest, context: Context
     ) -> messages.FleetUpload:
+        self._room.require_room()
         self._require_ready()
         return await self._uploads.begin(request)
 

@@ -35,6 +35,7 @@ from services.database.workload_store import (
     UnknownPackages,
     UnknownTenants,
 )
+from services.global_scheduler.submission_limits import SubmissionLimits
 from services.global_scheduler.surroundings import Surroundings
 from services.grpc_errors import AlreadyExists, CallRefused, InvalidArgument, PreconditionFailed, Unavailable
 from services.wire.malformed_message import MalformedMessage
@@ -101,6 +102,7 @@ class SubmissionBatcher:
         self._database = database
         self._clock = clock
         self._surroundings = surroundings
+        self._limits = SubmissionLimits(database)
         self._names = WorkloadNames()
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
@@ -112,9 +114,11 @@ class SubmissionBatcher:
     ) -> list[SubmissionResult]:
         """Stores all of them or none; `path(i)` is what errors call the i-th one's message, such as `requests[3].`.
 
-        Raises InvalidArgument, PreconditionFailed when no region could ever host one, AlreadyExists.
+        Raises InvalidArgument, PreconditionFailed when no region could ever host one, AlreadyExists, Exhausted where a tenant
+        has reached a limit.
         """
         submissions = self._judge(requests, path)
+        await self._limits.require_room(submissions, self._surroundings().tenants)
         stored: asyncio.Future[list[SubmissionResult]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(submissions, path, stored, workloads_in(submissions)))
         self._arrived.set()
@@ -267,7 +271,7 @@ class SubmissionBatcher:
             return []
         submissions = [submission for call in calls for submission in call.submissions]
         results = await self._database.run(
-            lambda connection: workload_store.insert_submissions(connection, submissions)
+            lambda connection: workload_store.insert_submissions(connection, submissions), waits_for_room=False
         )
         split: list[list[SubmissionResult]] = []
         start = 0

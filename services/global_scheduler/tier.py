@@ -21,6 +21,7 @@ from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import GLOBAL_LEASE, Lease
 from services.global_scheduler.array_turns import ArrayTurns
 from services.global_scheduler.dependency_watch import DependencyWatch
+from services.global_scheduler.disk_room import DiskRoom
 from services.global_scheduler.fleet_uploads import FleetUploads
 from services.global_scheduler.level_timer import LevelTimer
 from services.global_scheduler.package_uploads import PackagesServicer, PackageUploads
@@ -47,6 +48,9 @@ from topmast.v1 import (
     package_pb2_grpc,
 )
 
+SUBMISSIONS = "topmast.submissions"
+"""The name of the health check that says whether submissions are accepted."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -60,6 +64,7 @@ class GlobalSchedulerTier:
         self._keeper: LeaseKeeper | None = None
         self._changed = asyncio.Event()
         self._surroundings = SurroundingsKeeper(database)
+        self._room = DiskRoom(database, clock, home, configuration.disk, self._changed.set)
         self._batcher = SubmissionBatcher(database, clock, self._surroundings.present)
         self._uploads = FleetUploads(database, clock, self._surroundings.refresh)
         storage = configuration.storage
@@ -84,12 +89,15 @@ class GlobalSchedulerTier:
             configuration.scan.credit(),
             UserRequests(database, clock, self._batcher, self._surroundings.present, PATIENCE_REAL_S),
             require_ready=self._require_ready,
+            room=self._room,
         )
         self._planner = Planner(database, clock, configuration.data, configuration.lease.duration_real_s)
         data_placement = DataPlacementServicer(
             database, clock, configuration.data, self._planner, require_ready=self._require_ready
         )
-        packages = PackagesServicer(self._packages, require_ready=self._require_ready)
+        packages = PackagesServicer(
+            self._packages, require_ready=self._require_ready, require_room=self._room.require_room
+        )
 
         def register(server: grpc.aio.Server) -> None:
             global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server)
@@ -103,6 +111,7 @@ class GlobalSchedulerTier:
                 package_pb2.DESCRIPTOR.services_by_name["Packages"],
             ],
             register,
+            configuration.requests,
         )
 
     async def start(self, listen: str) -> int:
@@ -122,7 +131,9 @@ class GlobalSchedulerTier:
             silence_real_s=times.silence_real_s,
         )
         try:
-            await until_one_ends(self._tell_health(), self._keep_surroundings(), self._take_turns(keeper, address))
+            await until_one_ends(
+                self._tell_health(), self._keep_surroundings(), self._room.run(), self._take_turns(keeper, address)
+            )
         finally:
             await self._server.set_serving(serving=False)
 
@@ -192,9 +203,13 @@ class GlobalSchedulerTier:
     async def _tell_health(self) -> None:
         """Health checks follow each change."""
         serving: bool | None = None
+        accepting: bool | None = None
         while True:
             await self._changed.wait()
             self._changed.clear()
+            if accepting is not (self._ready and self._room.full is None):
+                accepting = self._ready and self._room.full is None
+                await self._server.set_part_serving(SUBMISSIONS, serving=accepting)
             if serving is not self._ready:
                 serving = self._ready
                 await self._server.set_serving(serving=serving)

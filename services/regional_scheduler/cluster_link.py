@@ -18,6 +18,7 @@ from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, Wor
 from domain.placement import AttemptKey
 from domain.plan import TaskName
 from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement, JobRendezvous
+from services.regional_scheduler.order_batches import keys_in_requests, plans_in_requests
 from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
@@ -183,27 +184,30 @@ class ClusterLink:
                 order, following = self._with_those_behind(order)
             match order:
                 case StartOrders(plans):
-                    await stub.ExecutePlan(
-                        cluster_manager_pb2.ExecutePlanRequest(plans=plans, fencing_token=self._fencing_token),
-                        timeout=CALL_TIMEOUT_REAL_S,
-                    )
+                    for some_plans in plans_in_requests(plans):
+                        await stub.ExecutePlan(
+                            cluster_manager_pb2.ExecutePlanRequest(plans=some_plans, fencing_token=self._fencing_token),
+                            timeout=CALL_TIMEOUT_REAL_S,
+                        )
                 case StopOrders(attempts, grace_s):
-                    await stub.StopAttempt(
-                        cluster_manager_pb2.StopAttemptRequest(
-                            attempts=[attempt_reference_to_proto(key) for key in attempts],
-                            grace_s=grace_s,
-                            fencing_token=self._fencing_token,
-                        ),
-                        timeout=CALL_TIMEOUT_REAL_S,
-                    )
+                    for some in keys_in_requests(attempts):
+                        await stub.StopAttempt(
+                            cluster_manager_pb2.StopAttemptRequest(
+                                attempts=[attempt_reference_to_proto(key) for key in some],
+                                grace_s=grace_s,
+                                fencing_token=self._fencing_token,
+                            ),
+                            timeout=CALL_TIMEOUT_REAL_S,
+                        )
                 case ForgetOrders(attempts):
-                    await stub.ForgetAttempts(
-                        cluster_manager_pb2.ForgetAttemptsRequest(
-                            attempts=[attempt_reference_to_proto(key) for key in attempts],
-                            fencing_token=self._fencing_token,
-                        ),
-                        timeout=CALL_TIMEOUT_REAL_S,
-                    )
+                    for some in keys_in_requests(attempts):
+                        await stub.ForgetAttempts(
+                            cluster_manager_pb2.ForgetAttemptsRequest(
+                                attempts=[attempt_reference_to_proto(key) for key in some],
+                                fencing_token=self._fencing_token,
+                            ),
+                            timeout=CALL_TIMEOUT_REAL_S,
+                        )
                 case ResizeOrder(request):
                     request.fencing_token = self._fencing_token
                     await self._resize(stub, request)

@@ -22,7 +22,7 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, StartWith
 from regional_scheduler.needless_victims import needless_eviction
 from regional_scheduler.rounds import Lot
-from services.database import attempt_store, award_store, event_store, quota_store
+from services.database import attempt_store, award_store, event_store, quota_store, running_store
 from services.database.award_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -97,6 +97,7 @@ async def dispatch_awards(
     SessionOver when the database shows that it must in any case, VictimsChanged, and QuotaChanged (not if it `holds_quota`).
     """
     # By what they ask for at this moment: it may have been changed since they were won.
+    within_limits = await _within_limits(connection, awards, tenants)
     revisions = {award.position.workload: award.revision for award in awards if award.revision is not None}
     workloads = await specifications.workloads(connection, [award.position.workload for award in awards], revisions)
     charges = _charges(awards, workloads, tenants)
@@ -106,7 +107,8 @@ async def dispatch_awards(
         _affordable(connection, awards, charges, tenants, holds_quota=holds_quota),
         preemptions(connection, bidder.rule, [award.position.workload for award in awards], now),
     )
-    lots = _lots([award for award in awards if award.position.workload in affordable], workloads, asked, preempted_s)
+    possible = affordable & within_limits
+    lots = _lots([award for award in awards if award.position.workload in possible], workloads, asked, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
@@ -176,6 +178,28 @@ def _charges(
         name: quota_charges(workload.specification, tenants[workload.specification.tenant])
         for name, workload in workloads.items()
     }
+
+
+async def _within_limits(
+    connection: AnyConnection, awards: Sequence[Award], tenants: Mapping[TenantId, Tenant]
+) -> set[WorkloadId]:
+    """Those that may run as far as limits of running workloads go: the scan pass saw to it, but what it let in before counts too."""
+    limits = {
+        award.tenant: limit
+        for award in awards
+        if (tenant := tenants.get(award.tenant)) is not None and (limit := tenant.limits.max_running) is not None
+    }
+    if not limits:
+        return {award.position.workload for award in awards}
+    running = await running_store.lock_and_count(connection, limits)
+    within: set[WorkloadId] = set()
+    for award in sorted(awards, key=lambda award: award.position.sort_key):
+        if award.tenant in limits:
+            if running[award.tenant] >= limits[award.tenant]:
+                continue
+            running[award.tenant] += 1
+        within.add(award.position.workload)
+    return within
 
 
 async def _affordable(

@@ -54,6 +54,7 @@ class RegionalSchedulerTier:
         self._server = TierServer(
             [regional_scheduler_pb2.DESCRIPTOR.services_by_name["RegionalScheduler"]],
             lambda server: regional_scheduler_pb2_grpc.add_RegionalSchedulerServicer_to_server(servicer, server),
+            configuration.requests,
         )
 
     async def start(self, listen: str) -> int:

@@ -10,13 +10,16 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.grpc_errors import CanonicalErrors
+from services.tiers.admission import Admission
+from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
+from services.tiers.request_sizes import greatest_of_services
 
 LARGEST_MESSAGE_BYTES = 64 * 2**20
+"""Of an answer; what requests may have is said method by method (`request_sizes`)."""
 
 _OPTIONS = (
     # Two servers on one port would each get half of the calls: the second one must fail instead.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -29,9 +32,17 @@ _OPTIONS = (
 class TierServer:
     """One tier's gRPC server; NOT_SERVING until that is changed."""
 
-    def __init__(self, services: Sequence[ServiceDescriptor], register: Callable[[grpc.aio.Server], None]) -> None:
-        """`register` adds the servicers of `services` to the server."""
-        self._server = grpc.aio.server(interceptors=[CanonicalErrors()], options=_OPTIONS)
+    def __init__(
+        self,
+        services: Sequence[ServiceDescriptor],
+        register: Callable[[grpc.aio.Server], None],
+        requests: RequestSettings = USUAL_REQUESTS,
+    ) -> None:
+        """`register` adds the servicers of `services` to the server, which takes on `requests` at a time."""
+        self._server = grpc.aio.server(
+            interceptors=[CanonicalErrors(), Admission(services, requests)],
+            options=(*_OPTIONS, ("grpc.max_receive_message_length", greatest_of_services(services))),
+        )
         self._health = health.aio.HealthServicer()
         self._names = ("", *(service.full_name for service in services))
         register(self._server)
@@ -52,6 +63,11 @@ class TierServer:
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in self._names:
             await self._health.set(name, status)
+
+    async def set_part_serving(self, name: str, *, serving: bool) -> None:
+        """What health checks of that name answer, which stands for a part of what is served."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._health.set(name, status)
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from domain.cells import ClusterCells
 from domain.declared_cells import DeclaredVirtualCluster
@@ -10,6 +11,7 @@ from domain.fleet import Cluster, Fleet, Machine
 from domain.inference import InferenceSide
 from domain.table import Table
 from domain.tenant import Tenant
+from domain.tenant_limits import NO_LIMITS
 from topmast.v1 import fleet_pb2
 
 DEFAULT_FAIR_SHARE_WEIGHT = 1.0
@@ -95,6 +97,7 @@ def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
             priority: fleet_pb2.PriorityQuota(gpu_quota=dict(quota.gpus), cpu_quota=quota.cpus)
             for priority, quota in tenant.further_quotas
         },
+        limits=fleet_pb2.TenantLimits(**asdict(tenant.limits)) if tenant.limits != NO_LIMITS else None,
     )
 
 

@@ -16,6 +16,7 @@ from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.scan_view import ScanView, TenantColumns
 from global_scheduler.service_history import ServiceHistory
+from global_scheduler.view_builder import running_limits
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.tenant_use import TenantUse
 
@@ -47,6 +48,7 @@ class Scanner:
         self._ids: tuple[TenantId, ...] = tuple(tenant.tenant for tenant in listed)
         self._quota = buckets.quotas(listed)
         self._weight = np.array([tenant.fair_share_weight for tenant in listed], dtype=np.float64)
+        self._max_running = running_limits(listed)
         self._use = use
         self._has_lowest_quota = any(tenant.has_lowest_quota for tenant in listed)
         self._service = service
@@ -61,7 +63,9 @@ class Scanner:
         pending = self.columns.pending()
         view = ScanView(
             buckets=self._buckets,
-            tenants=TenantColumns(self._ids, self._quota, self._weight, *self._use.averages(now), checked=False),
+            tenants=TenantColumns(
+                self._ids, self._quota, self._weight, *self._use.averages(now), self._max_running, checked=False
+            ),
             running=self.columns.running_columns(),
             pending=self.columns.pending_columns(pending),
             settings=self._settings,

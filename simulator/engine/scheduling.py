@@ -106,9 +106,9 @@ class Scheduling:
             if world.log is not None:
                 world.log.ranked(work, work.standing, now)
         columns.store(pending, plan)
-        queue.rank(pending[plan.order])
+        queue.rank(pending[plan.in_auctions])
         if self.rounds is not None:
-            self.rounds.ranked(pending[plan.order], now)
+            self.rounds.ranked(pending[plan.in_auctions], now)
         elif world.settings.auction_latency_s > 0:
             world.events.add(now + world.settings.auction_latency_s, Happens.AUCTION)
         else:

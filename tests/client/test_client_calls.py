@@ -328,13 +328,29 @@ def test_each_code_has_its_exception(
     assert failed.value.violations == ()
 
 
-def test_the_advice_when_to_retry_is_passed_on(server: LoopbackServer, client: Client) -> None:
-    advice = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2, nanos=500_000_000))
+def _advice(seconds: float) -> error_details_pb2.RetryInfo:
+    delay = duration_pb2.Duration()
+    delay.FromMilliseconds(round(seconds * 1000))
+    return error_details_pb2.RetryInfo(retry_delay=delay)
+
+
+def test_a_server_that_has_too_much_to_do_is_asked_again_when_it_says(server: LoopbackServer, client: Client) -> None:
     busy = grpc.StatusCode.RESOURCE_EXHAUSTED
-    server.do(lambda: server.topmast.fail("GetStatus", busy, "too many calls", advice))
-    with pytest.raises(ResourceExhaustedError) as failed:
+    server.do(lambda: server.topmast.fail("GetStatus", busy, "too many calls", _advice(0.001), times=4))
+    client.status()
+    assert server.do(lambda: server.topmast.calls["GetStatus"]) == 5
+    server.do(lambda: server.topmast.fail("GetStatus", busy, "too many calls", _advice(0.001), times=5))
+    with pytest.raises(ResourceExhaustedError, match=r"^too many calls \(tried 5 times in 0 s\)$"):
         client.status()
-    assert failed.value.retry_after_s == 2.5
+
+
+def test_the_advice_when_to_retry_is_passed_on(server: LoopbackServer, client: Client) -> None:
+    """Where it would be waited longer than a call may take, nothing is tried again."""
+    busy = grpc.StatusCode.RESOURCE_EXHAUSTED
+    server.do(lambda: server.topmast.fail("GetStatus", busy, "too many calls", _advice(1_000.5)))
+    with pytest.raises(ResourceExhaustedError, match=r"^too many calls$") as failed:
+        client.status()
+    assert failed.value.retry_after_s == 1_000.5
 
 
 def test_a_message_that_is_too_large_is_an_error_not_a_crash(client: Client) -> None:

@@ -97,9 +97,9 @@ def test_each_refusal_has_its_exit_code(
 
 
 def test_an_overloaded_server_says_when_to_try_again(server: LoopbackServer, topmast: Topmast) -> None:
-    advice = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2))
+    advice = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2_000))
     server.do(lambda: server.topmast.fail("GetStatus", grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls", advice))
-    assert topmast("status").stderr == "topmast: too many calls; try again in 2 s\n"
+    assert topmast("status").stderr == "topmast: too many calls; try again in 2000 s\n"
 
 
 def test_what_nobody_foresaw_is_a_sentence_too(

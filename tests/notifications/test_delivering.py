@@ -46,9 +46,12 @@ class CountingDatabase(Database):
         *,
         snapshot: bool = False,
         give_up_after_s: float | None = None,
+        waits_for_room: bool = True,
     ) -> _Result:
         self.reads_of_due += getattr(operation, "func", None) is notification_store.due
-        return await super().run(operation, snapshot=snapshot, give_up_after_s=give_up_after_s)
+        return await super().run(
+            operation, snapshot=snapshot, give_up_after_s=give_up_after_s, waits_for_room=waits_for_room
+        )
 
 
 @dataclass

@@ -521,6 +521,7 @@ class Tenant(_message.Message):
     FAIR_SHARE_WEIGHT_FIELD_NUMBER: _builtins.int
     VIRTUAL_CLUSTERS_FIELD_NUMBER: _builtins.int
     FURTHER_QUOTAS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     priority: _builtins.int
     """Of workloads that ask for none; 0 is the highest, 6 the lowest."""
@@ -538,6 +539,10 @@ class Tenant(_message.Message):
     def further_quotas(self) -> _containers.MessageMap[_builtins.int, Global___PriorityQuota]:
         """Quotas at other priorities, by priority."""
 
+    @_builtins.property
+    def limits(self) -> Global___TenantLimits:
+        """Of what waits, what runs and how fast it submits, whatever its quotas."""
+
     def __init__(
         self,
         *,
@@ -548,13 +553,63 @@ class Tenant(_message.Message):
         fair_share_weight: _builtins.float = ...,
         virtual_clusters: _abc.Iterable[Global___VirtualCluster] | None = ...,
         further_quotas: _abc.Mapping[_builtins.int, Global___PriorityQuota] | None = ...,
+        limits: Global___TenantLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "fair_share_weight", b"fair_share_weight", "further_quotas", b"further_quotas", "gpu_quota", b"gpu_quota", "priority", b"priority", "tenant", b"tenant", "virtual_clusters", b"virtual_clusters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "fair_share_weight", b"fair_share_weight", "further_quotas", b"further_quotas", "gpu_quota", b"gpu_quota", "limits", b"limits", "priority", b"priority", "tenant", b"tenant", "virtual_clusters", b"virtual_clusters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_quota: _TypeAlias = _typing.Literal["cpu_quota"]  # noqa: Y015
     _WhichOneofArgType__cpu_quota: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_quota) -> _WhichOneofReturnType__cpu_quota | None: ...
 
 Global___Tenant: _TypeAlias = Tenant  # noqa: Y015
+
+@_typing.final
+class TenantLimits(_message.Message):
+    """What is not set is not limited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_PENDING_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
+    SUBMISSIONS_PER_S_FIELD_NUMBER: _builtins.int
+    SUBMISSIONS_BURST_FIELD_NUMBER: _builtins.int
+    max_pending: _builtins.int
+    """Workloads that have not ended and do not run: more are refused with RESOURCE_EXHAUSTED."""
+    max_running: _builtins.int
+    """Workloads with a live attempt: others wait."""
+    submissions_per_s: _builtins.float
+    """Workloads in a real second, in the long run; more are refused with RESOURCE_EXHAUSTED."""
+    submissions_burst: _builtins.int
+    """So many at once after a rest; not set: as many as in ten seconds, and at least one."""
+    def __init__(
+        self,
+        *,
+        max_pending: _builtins.int | None = ...,
+        max_running: _builtins.int | None = ...,
+        submissions_per_s: _builtins.float | None = ...,
+        submissions_burst: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_pending", b"_max_pending", "_max_running", b"_max_running", "_submissions_burst", b"_submissions_burst", "_submissions_per_s", b"_submissions_per_s", "max_pending", b"max_pending", "max_running", b"max_running", "submissions_burst", b"submissions_burst", "submissions_per_s", b"submissions_per_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_pending", b"_max_pending", "_max_running", b"_max_running", "_submissions_burst", b"_submissions_burst", "_submissions_per_s", b"_submissions_per_s", "max_pending", b"max_pending", "max_running", b"max_running", "submissions_burst", b"submissions_burst", "submissions_per_s", b"submissions_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_pending: _TypeAlias = _typing.Literal["max_pending"]  # noqa: Y015
+    _WhichOneofArgType__max_pending: _TypeAlias = _typing.Literal["_max_pending", b"_max_pending"]  # noqa: Y015
+    _WhichOneofReturnType__max_running: _TypeAlias = _typing.Literal["max_running"]  # noqa: Y015
+    _WhichOneofArgType__max_running: _TypeAlias = _typing.Literal["_max_running", b"_max_running"]  # noqa: Y015
+    _WhichOneofReturnType__submissions_burst: _TypeAlias = _typing.Literal["submissions_burst"]  # noqa: Y015
+    _WhichOneofArgType__submissions_burst: _TypeAlias = _typing.Literal["_submissions_burst", b"_submissions_burst"]  # noqa: Y015
+    _WhichOneofReturnType__submissions_per_s: _TypeAlias = _typing.Literal["submissions_per_s"]  # noqa: Y015
+    _WhichOneofArgType__submissions_per_s: _TypeAlias = _typing.Literal["_submissions_per_s", b"_submissions_per_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_pending) -> _WhichOneofReturnType__max_pending | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_running) -> _WhichOneofReturnType__max_running | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__submissions_burst) -> _WhichOneofReturnType__submissions_burst | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__submissions_per_s) -> _WhichOneofReturnType__submissions_per_s | None: ...
+
+Global___TenantLimits: _TypeAlias = TenantLimits  # noqa: Y015

@@ -1738,6 +1738,7 @@ class GetStatusResponse(_message.Message):
     REGIONS_FIELD_NUMBER: _builtins.int
     WORKLOADS_FIELD_NUMBER: _builtins.int
     SCAN_PASS_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
     now_s: _builtins.float
     version: _builtins.str
     scan_pass: _builtins.int
@@ -1749,6 +1750,10 @@ class GetStatusResponse(_message.Message):
     def workloads(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Workloads by state name."""
 
+    @_builtins.property
+    def health(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthDetail]:
+        """What is not as it should be; empty: nothing that is known of."""
+
     def __init__(
         self,
         *,
@@ -1758,11 +1763,40 @@ class GetStatusResponse(_message.Message):
         regions: _abc.Iterable[Global___RegionStatus] | None = ...,
         workloads: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         scan_pass: _builtins.int = ...,
+        health: _abc.Iterable[Global___HealthDetail] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_s", b"now_s", "regions", b"regions", "scan_pass", b"scan_pass", "tiers", b"tiers", "version", b"version", "workloads", b"workloads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "now_s", b"now_s", "regions", b"regions", "scan_pass", b"scan_pass", "tiers", b"tiers", "version", b"version", "workloads", b"workloads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class HealthDetail(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """DISK_FULL: nothing is accepted until there is room on a disk again."""
+    sentence: _builtins.str
+    """What it is, what follows from it, and the remedy."""
+    since_s: _builtins.float
+    """On the clock of the service."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        since_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "sentence", b"sentence", "since_s", b"since_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthDetail: _TypeAlias = HealthDetail  # noqa: Y015

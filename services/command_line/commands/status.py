@@ -42,6 +42,7 @@ def _tables(present: Status) -> tuple[TextTable, ...]:
             ("version", "clock", "scan pass"),
             [(present.version, moment(present.now_s), str(present.scan_pass))],
         ),
+        *_health(present),
         TextTable(
             "Tiers",
             ("tier", "name", "state", "address", "process"),
@@ -93,3 +94,11 @@ def _tables(present: Status) -> tuple[TextTable, ...]:
             right=frozenset({1}),
         ),
     )
+
+
+def _health(present: Status) -> tuple[TextTable, ...]:
+    """What is not as it should be, if anything is."""
+    if not present.health:
+        return ()
+    rows = [(detail.kind, moment(detail.since_s), detail.sentence) for detail in present.health]
+    return (TextTable("Not as it should be", ("kind", "since", "what"), rows),)

@@ -37,6 +37,8 @@ QUEUE_ENTRIES: Final = Table(
     required("level", SmallInteger, server_default=text("0")),
     required("credit", Float, server_default=text("0")),
     required("within_quota", Boolean, server_default=text("false")),
+    # As many of its tenant run as may: it is in no auction.
+    required("at_limit", Boolean, server_default=text("false")),
     # When its last attempt ended; null: it had none.
     optional("queued_since_s", Float),
     # The workload's since its last promotion, copied for scan passes: while it is queued only a promotion changes them.

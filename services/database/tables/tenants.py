@@ -18,6 +18,8 @@ TENANTS: Final = Table(
     required("fair_share_weight", Float, server_default=text("1")),
     # At other priorities than its own, as in tenants.yaml (`formats.tenants_file`).
     required("further_quotas", DOCUMENT, server_default=text("""'{"quotas": {}}'""")),
+    # As in tenants.yaml: what waits, what runs, how fast it submits.
+    required("limits", DOCUMENT, server_default=text("""'{"limits": {}}'""")),
     # As in tenants.yaml (`formats.virtual_clusters`).
     required("cells", DOCUMENT, server_default=text("""'{"virtual_clusters": []}'""")),
 )
