@@ -214,7 +214,7 @@ def rejoin(stack: Stack, workload: str) -> None:
         )
         address = f"TOPMAST_ADDRESS={stack.leader}:7460"
         said = stack.compose("exec", "-T", "-e", address, stack.leader, "sh", "-c", script)
-        seen.append(said.strip().splitlines()[-1])
+        seen.append(said.strip().splitlines()[0])
 
 
 def take_down(stack: Stack) -> None:
