@@ -87,6 +87,10 @@ client-check: $(INSTALLED) ## Fail when the blocking client is stale
 chaos: $(INSTALLED) ## Long runs with kills and losses
 	@$(BIN)/python -m pytest -m chaos $(PYTEST_FLAGS)
 
+.PHONY: compose-test
+compose-test: $(INSTALLED) ## Three regions in docker compose: one is cut off, lost, and comes back (needs Docker)
+	@$(BIN)/python -m scripts.compose_test
+
 .PHONY: test-nightly
 test-nightly: $(INSTALLED) ## A long search for counterexamples, from a new seed each day
 	@echo "seed $(SEED); repeat with: make test-nightly SEED=$(SEED)"

@@ -32,6 +32,7 @@ MODULES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
         Extra.SIMULATOR: _SIMULATOR,
         Extra.SERVER: (
             "aiohttp",
+            "backports",
             "ray",
             "sqlalchemy",
             "psycopg",

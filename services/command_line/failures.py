@@ -43,6 +43,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
     ("services.runtime.serve", "NotInFleet", ExitCode.NOT_FOUND),
+    ("services.runtime.code_on_ray", "RayNotJoined", ExitCode.UNAVAILABLE),
     ("services.runtime.host_lock", "HostLockTaken", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStarted", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStopped", ExitCode.UNAVAILABLE),

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import ray
 import structlog
-from ray.exceptions import ActorUnavailableError, RayError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -53,6 +53,13 @@ AnswerT = TypeVar("AnswerT")
 
 class RunnerLost(Exception):
     """The runner is gone, and with it the task's process; the message says what Ray knows of it."""
+
+
+def reason_of(error: RayError) -> str:
+    """In one line what became of a runner; of an exception of the runner's own code, which Ray hands on, that exception."""
+    if isinstance(error, RayTaskError) and error.cause is not None:
+        return f"its runner failed: {type(error.cause).__name__}: {error.cause}"
+    return str(error).splitlines()[0]
 
 
 def machine_resource(machine: MachineId) -> str:
@@ -123,7 +130,7 @@ class RunnerHandle:
                 # The connection broke, the actor may be well. Every method may be repeated.
                 await asyncio.sleep(_RETRY_S)
             except RayError as error:
-                raise RunnerLost(str(error).splitlines()[0]) from error
+                raise RunnerLost(reason_of(error)) from error
             else:
                 return answer
 

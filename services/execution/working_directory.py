@@ -28,6 +28,10 @@ from services.execution.task_paths import escaped
 from services.storage.package_folder import PackageFolder, PackageNotStored, PackageStoreFailed
 from services.storage.stored_files import GivenUp
 
+if "data_filter" not in vars(tarfile):
+    # Python before 3.11.4, as Debian 12 has it, cannot filter what it unpacks.
+    from backports import tarfile  # type: ignore[no-redef]  # the same, under another name
+
 FOLDER_VARIABLE = "TOPMAST_WORKING_DIRECTORIES"
 """In the environment of a Ray node: where its machines unpack, if not below TOPMAST_HOME."""
 

@@ -266,6 +266,21 @@ def test_a_database_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+def test_a_cluster_manager_without_its_ray_says_so_at_once(database_url: str, tmp_path: Path) -> None:
+    serve = (
+        *("serve", "cluster", "--region", "east", "--cluster", "east-a"),
+        *("--home", str(tmp_path), "--database-url", database_url),
+    )
+    command = [sys.executable, "-c", "from services.command_line.main import main; main()", *serve]
+    environment = {**os.environ, "RAY_ADDRESS": "127.0.0.1:1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 5, ended.stderr
+    assert "topmast: no Ray answers at 127.0.0.1:1 (" in ended.stderr
+    assert ended.stderr.endswith("start its head there with 'ray start --head', or correct RAY_ADDRESS\n")
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.live
 def test_the_tables_of_the_embedded_database_go_up_and_down(tmp_path: Path) -> None:
     home = ("--home", str(tmp_path))
     upgraded = topmast("db", "upgrade", *home)

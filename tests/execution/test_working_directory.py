@@ -199,3 +199,25 @@ def test_however_deep_a_task_makes_its_folders_its_machine_serves_others_afterwa
     assert other.path.exists()
     other.release()
     assert list(machine.iterdir()) == []
+
+
+def test_a_python_that_cannot_filter_what_it_unpacks_has_a_library_do_it(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    package = stored(project(tmp_path / "project", train_py="print(1)"), store)
+    # As Python 3.11.3 is, and that of Debian 12.
+    older = f"""
+import tarfile
+del tarfile.data_filter
+tarfile.TarFile.extractall = None
+import threading
+from pathlib import Path
+from domain.identifiers import MachineId
+from services.execution.working_directory import WorkingDirectory
+from tests.execution.orders import key
+one = WorkingDirectory(Path({str(tmp_path / "machine")!r}), key(), MachineId("m0"))
+one.prepare({package!r}, {store!r}, threading.Event())
+print(*(path.name for path in one.path.iterdir()))
+one.release()
+"""
+    printed = subprocess.run([sys.executable, "-c", older], capture_output=True, text=True, check=False)
+    assert printed.stdout == "train.py\n", printed.stderr

@@ -1,0 +1,150 @@
+"""docker-compose.yml and the manifests for KubeRay: what can be seen of them without an engine. `make compose-test` runs them."""
+
+import json
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from formats.fleet_file import read_fleet
+from formats.tenants_file import read_tenants
+from services.configuration import load_configuration
+from tests.house.repository import ROOT, text
+
+COMPOSE = ROOT / "deploy" / "compose"
+REGIONS = ("east", "west", "north")
+ONCE = {"secrets", "tables", "fleet", "demo"}
+MEBIBYTES = {"m": 1, "g": 1024}
+
+
+@cache
+def _compose() -> dict[str, Any]:
+    """The file with its anchors resolved; variables of the environment stay as they stand."""
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document
+
+
+def _services() -> dict[str, Any]:
+    return dict(_compose()["services"])
+
+
+def test_all_containers_together_need_no_more_than_eight_gibibytes() -> None:
+    limits = {name: one["mem_limit"] for name, one in _services().items()}
+    assert sum(int(limit[:-1]) * MEBIBYTES[limit[-1]] for limit in limits.values()) <= 8 * 1024
+
+
+def test_no_container_may_more_than_it_needs() -> None:
+    for name, service in _services().items():
+        assert "privileged" not in service, name
+        assert service["cap_drop"] == ["ALL"], name
+        for limit in service.get("ulimits", {}).values():
+            assert max(limit.values()) <= 20_000, name
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), f"{name}: nobody is asked who calls, so nobody else may"
+
+
+def test_every_container_that_stays_has_a_health_check() -> None:
+    services = _services()
+    assert {name for name, one in services.items() if "healthcheck" not in one} == ONCE
+
+
+def test_regions_have_nothing_in_common_but_gateways() -> None:
+    networks: dict[str, set[str]] = {}
+    for name, service in _services().items():
+        if (mode := service.get("network_mode")) is not None:
+            assert mode == "none" or mode.startswith("service:pod-"), name
+            continue
+        networks[name] = set(service["networks"])
+    assert {name for name, of_it in networks.items() if len(of_it) > 1} == {f"gateway-{one}" for one in REGIONS}
+    for region in REGIONS:
+        assert _compose()["networks"][f"region-{region}"] == {"internal": True}
+        inside = {name for name, of_it in networks.items() if f"region-{region}" in of_it}
+        assert all(region in name for name in inside)
+
+
+def test_gateways_pass_on_the_ports_at_which_tiers_listen() -> None:
+    listeners = dict(
+        re.findall(
+            r'listen (\S+)\n    bind :(\d+)\n    server it "?(?:\S+):\2"?\n', text(Path("deploy/compose/gateway.cfg"))
+        )
+    )
+    listens = {}
+    for service in _services().values():
+        command = service.get("command", "")
+        if match := re.search(r"--listen ((?:regional|cluster)-\S+):(\d+)", command):
+            listens[match[1]] = match[2]
+            assert service["environment"]["LISTEN"] == f"{match[1]}:{match[2]}", "what the health check asks"
+    assert listeners == {"postgres": "5432", **listens}
+    assert len(set(listeners.values())) == len(listeners)
+    for region in REGIONS:
+        aliases = _services()[f"gateway-{region}"]["networks"]["backbone"]["aliases"]
+        own = {name for name in listens if f"-{region}-" in name}
+        assert set(aliases) == own | {f"{name}.outside" for name in own}
+
+
+def test_the_nodes_offer_the_machines_of_the_fleet() -> None:
+    fleet = read_fleet(COMPOSE / "fleet.yaml")
+    offered = {
+        name
+        for service in _services().values()
+        for resources in re.findall(r"--resources='(.*)'", service.get("command", ""))
+        for name in json.loads(resources)
+    }
+    assert offered == {f"machine:{one.machine}" for region in fleet.regions for one in region.machines()}
+    assert read_tenants(COMPOSE / "tenants.yaml")
+    assert load_configuration(COMPOSE / "scheduler.yaml").lease.tasks_stop_after_real_s == 30.0
+
+
+def test_images_are_built_as_no_root_and_without_a_frontend_of_a_registry() -> None:
+    stages = re.split(r"^FROM ", text(Path("Dockerfile")), flags=re.MULTILINE)
+    assert "# syntax" not in stages[0]
+    users = {stage.splitlines()[0].rpartition(" ")[2]: "\nUSER topmast\n" in stage for stage in stages[1:]}
+    assert {stage for stage, has_user in users.items() if has_user} == {"postgres", "gateway", "topmast"}
+    assert list(users)[-1] == "topmast", "what is built where no stage is named"
+
+
+@pytest.mark.parametrize("name", ["schedulers.yaml", "ray-cluster.yaml"])
+def test_manifests_run_nothing_as_root_and_limit_memory(name: str) -> None:
+    documents = list(yaml.safe_load_all((ROOT / "deploy" / "kuberay" / name).read_text(encoding="utf-8")))
+    pods = [pod for document in documents for pod in _pods(document)]
+    assert pods
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        mounted = {mount["name"] for one in pod["containers"] for mount in one.get("volumeMounts", ())}
+        assert mounted == {volume["name"] for volume in pod.get("volumes", ())}
+        for container in pod["containers"]:
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_a_worker_of_kuberay_offers_the_node_on_which_it_is() -> None:
+    cluster = yaml.safe_load((ROOT / "deploy" / "kuberay" / "ray-cluster.yaml").read_text(encoding="utf-8"))
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    (container,) = group["template"]["spec"]["containers"]
+    environment = {"KUBERAY_GEN_RAY_START_CMD": "printf %s\\n ray start --block", "NODE_NAME": "gpu-1"}
+    command = [*container["command"], *container["args"]]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed[:3] == ["ray", "start", "--block"]
+    option, _, resources = printed[3].partition("=")
+    assert (option, json.loads(resources)) == ("--resources", {"machine:gpu-1": 1_000_000_000})
+    head = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    assert head["shareProcessNamespace"] is True, "a cluster manager looks for its Ray among the processes that it sees"
+    assert shlex.join(head["containers"][1]["args"][:2]) == "serve cluster"
+
+
+def _pods(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a manifest says of its pods."""
+    found = []
+    for key, value in document.items():
+        if key == "template":
+            found.append(value["spec"])
+        elif isinstance(value, dict):
+            found += _pods(value)
+        elif isinstance(value, list):
+            found += [pod for one in value if isinstance(one, dict) for pod in _pods(one)]
+    return found
