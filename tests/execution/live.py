@@ -114,10 +114,11 @@ async def running(executor: RayExecutor, session_address: str = "127.0.0.1:9") -
 
 async def become_true(condition: Callable[[], bool]) -> None:
     """Waits for something that happens outside this process."""
-    await asyncio.to_thread(_look_until, condition)
+    await asyncio.to_thread(wait_until, condition)
 
 
-def _look_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
+    """The same outside of an event loop."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, "it did not become true"
@@ -132,6 +133,12 @@ async def until_processes(mark: str, count: int) -> None:
 async def until_text(path: Path, text: str) -> None:
     """Waits until a file has the text in it."""
     await become_true(lambda: path.exists() and text in path.read_text())
+
+
+def watchers_of(process: psutil.Process) -> tuple[psutil.Process, psutil.Process, psutil.Process]:
+    """The reaper, the guard and the runner of the main process of a task."""
+    reaper, guard, runner, *_ = process.parents()
+    return reaper, guard, runner
 
 
 def processes_with(mark: str) -> list[psutil.Process]:
