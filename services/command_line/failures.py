@@ -42,6 +42,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
     ("services.runtime.serve", "NotInFleet", ExitCode.NOT_FOUND),
+    ("services.execution.task_user", "UserImpossible", ExitCode.REFUSED),
     ("services.runtime.host_lock", "HostLockTaken", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStarted", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStopped", ExitCode.UNAVAILABLE),

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 FOLDER_VARIABLE = "TOPMAST_CGROUP"
@@ -25,6 +26,14 @@ _OWN = Path("/proc/self/cgroup")
 _CONTROLLERS = ("cpu", "memory")
 _PERIOD_US = 100_000
 _LOOK_AGAIN_S = 0.01
+
+
+class Holding(StrEnum):
+    """By what the processes of a task are held together on a machine, and limited."""
+
+    LIMITED_GROUPS = "control groups with limits"
+    GROUPS = "control groups; limits by affinity and a watch"
+    NOTHING = "no control groups: parents and environment; limits by affinity and a watch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,18 @@ def control_group(
             continue
         return ControlGroup(folder, limited)
     return None
+
+
+def how_held(environment: Mapping[str, str] = os.environ, root: Path = _ROOT, own: Path = _OWN) -> Holding:
+    """What holds the tasks that are started on this machine from now on."""
+    for parent in _parents(environment, root, own):
+        try:
+            limited = _prepared(parent, named=FOLDER_VARIABLE in environment)
+        except OSError:
+            continue
+        if os.access(parent, os.W_OK):
+            return Holding.LIMITED_GROUPS if limited else Holding.GROUPS
+    return Holding.NOTHING
 
 
 def control_groups(

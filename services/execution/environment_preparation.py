@@ -38,7 +38,7 @@ BUILD_TIMEOUT_S = 1_800.0
 """In real seconds: a build that waits for an answer for ever would keep its machines for as long."""
 
 _SHOWN_LINES = 2
-_OF_INSTALLERS = ("CONDA_", "DOCKER_", "MAMBA_", "PIP_", "TOPMAST_CONDA", "TOPMAST_ENGINE", "UV_", "XDG_")
+_OF_INSTALLERS = ("CONDA_", "DOCKER_", "MAMBA_", "PIP_", "UV_", "XDG_")
 _GPU_DEVICE = Path("/dev/nvidiactl")
 
 

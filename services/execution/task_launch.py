@@ -20,6 +20,20 @@ from services.execution.task_paths import TaskPaths
 from services.execution.task_reaper import Launch
 from services.execution.task_user import TaskUser, task_user
 
+_OF_ENGINES = (
+    "CONTAINER_HOST",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DOCKER_CERT_PATH",
+    "DOCKER_CONFIG",
+    "DOCKER_CONTEXT",
+    "DOCKER_HOST",
+    "DOCKER_TLS_VERIFY",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+)
+"""For the program that runs containers: what is the service's own does not go into them."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskLaunch:
@@ -57,7 +71,7 @@ class TaskPlace:
             rendezvous=start.rendezvous,
             inherited=os.environ,
             program_directory=Path(sys.executable).parent,
-            variables=start.tasks.variables,
+            variables=(*start.tasks.variables, *(_OF_ENGINES if preparation is not None else ())),
             own=user.variables() if user is not None else {},
         )
         program = TaskProgram(arguments_of(self.job.entry_point), environment)

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from services.execution.task_reaper import LaunchUser
 
-_ROOT = 0
+NEVER_GIVEN = frozenset({"PGPASSFILE", "PGPASSWORD", "RAY_AUTH_TOKEN", "TOPMAST_DATABASE_URL"})
+"""What no setting can give to tasks."""
+
+ROOT = 0
 _MAY_PASS = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 
@@ -85,7 +88,7 @@ def task_user(settings: TaskSettings) -> TaskUser | None:
     """As whom tasks run; None: as this process does. Raises UserImpossible."""
     own = os.geteuid()
     if not settings.run_as:
-        if own == _ROOT and not settings.root_allowed:
+        if own == ROOT and not settings.root_allowed:
             raise UserImpossible(
                 "tasks would run as root on this machine, which tasks.allow_root does not allow: name a user for them"
                 " (tasks.run_as in scheduler.yaml), or allow it (tasks.allow_root: true)"
@@ -95,11 +98,11 @@ def task_user(settings: TaskSettings) -> TaskUser | None:
         entry = pwd.getpwnam(settings.run_as)
     except KeyError:
         raise UserImpossible(f"tasks.run_as: there is no user {settings.run_as} on this machine") from None
-    if entry.pw_uid == _ROOT and not settings.root_allowed:
+    if entry.pw_uid == ROOT and not settings.root_allowed:
         raise UserImpossible("tasks.run_as: root, which tasks.allow_root does not allow (tasks.allow_root: true)")
     if entry.pw_uid == own:
         return None
-    if own != _ROOT:
+    if own != ROOT:
         raise UserImpossible(
             f"tasks.run_as: only root may start processes as {settings.run_as}; on this machine tasks are started by"
             f" {_name_of(own)}"

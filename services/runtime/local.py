@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ from formats.fleet_file import read_fleet_file
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import read_tenants
 from services.database.embedded import stop_embedded
+from services.runtime.executor_kind import ExecutorKind
 from services.runtime.home import HomeLayout
 from services.runtime.host_lock import HOME_TAKEN, host_lock_is_held
 from services.runtime.host_options import LONGEST_GRACE_REAL_S, HostOptions
@@ -46,6 +47,8 @@ class RunningService:
     was_running: bool
     not_taken_over: tuple[OptionDifference, ...] = ()
     """What was asked for, and is otherwise in the service that was running."""
+    tasks_are_root: bool = False
+    """Though nobody has said that they may be."""
 
 
 class StartInterrupted(KeyboardInterrupt):
@@ -60,7 +63,7 @@ def up(
     `progress` gets what it is busy with. Raises ServiceNotStarted, and before anything is started FormatError for a file
     that makes no sense and PortNotAvailable; StartInterrupted where it goes on without the caller.
     """
-    _check_files(options)
+    tasks_are_root = _check_files(options)
     layout = HomeLayout(options.home)
     record = read_host_record(layout.host_record)
     if record is not None and record.process is not None and record.state is HostState.READY:
@@ -72,7 +75,7 @@ def up(
     layout.host_log.parent.mkdir(parents=True, exist_ok=True)
     host = _spawn_host(options, layout.host_log)
     try:
-        return _until_ready(host, layout, patience_s, progress)
+        return replace(_until_ready(host, layout, patience_s, progress), tasks_are_root=tasks_are_root)
     except KeyboardInterrupt as interrupt:
         raise StartInterrupted from interrupt
 
@@ -115,8 +118,11 @@ def _whose(layout: HomeLayout) -> str:
     )
 
 
-def _check_files(options: HostOptions) -> None:
-    """Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end."""
+def _check_files(options: HostOptions) -> bool:
+    """Whether tasks run as root and nobody has said so. Raises FormatError with every problem of the first wrong file: the host reads some
+    of them only at the end; and UserImpossible where no task could be started on this machine as it is configured."""
+    starts_tasks = options.executor is ExecutorKind.RAY and options.ray_address is None
+    tasks_are_root = starts_tasks and os.geteuid() == 0
     for named in (options.configuration_file, options.fleet_file, options.tenants_file):
         if named is not None and named.exists() and not named.is_file():
             # The host reads it again, and a pipe would be empty by then.
@@ -124,12 +130,18 @@ def _check_files(options: HostOptions) -> None:
     if options.configuration_file is not None:
         # Everything that can be configured takes a second to import.
         from services.configuration import load_configuration
+        from services.execution.task_user import task_user
 
-        load_configuration(options.configuration_file)
+        configuration = load_configuration(options.configuration_file)
+        if starts_tasks:
+            settled = configuration.tasks.run_as is not None or configuration.tasks.allow_root is not None
+            tasks_are_root = tasks_are_root and not settled
+            task_user(configuration.tasks.settings())
     fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
     tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()
     if fleet is not None:
         fleet_with_virtual_clusters(fleet, declarations_of(tenants))
+    return tasks_are_root
 
 
 def _check_port(options: HostOptions) -> None:

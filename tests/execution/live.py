@@ -19,6 +19,7 @@ from services.execution.executor import AttemptPhase, AttemptStatus, LogRequest
 from services.execution.memory_watch import MemorySettings
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
+from services.execution.task_user import TaskSettings
 from services.storage.store_urls import StoreUrls
 from tests.execution.conftest import MACHINES, cluster_of
 
@@ -37,6 +38,7 @@ def make_executor(
     checkpoints: str = "",
     logs: str = "",
     build_timeout_s: float = BUILD_TIMEOUT_S,
+    tasks: TaskSettings | None = None,
     cluster: ClusterId | None = None,
 ) -> RayExecutor:
     """The executor of a cluster of its own for each home, unless the cluster is named."""
@@ -48,6 +50,7 @@ def make_executor(
         allow_interval_s=0.2,
         memory=memory or MemorySettings(),
         build_timeout_s=build_timeout_s,
+        tasks=tasks or TaskSettings(),
     )
     return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 

@@ -126,5 +126,9 @@ def up(
     show_line(f"Topmast {'was already' if service.was_running else 'is'} up at {service.address}")
     for difference in service.not_taken_over:
         note(str(difference))
+    if service.tasks_are_root:
+        note(
+            "tasks run as root here; scheduler.yaml can name another user for them: tasks.run_as (tasks.allow_root: true is silent)"
+        )
     if fleet is None and not service.was_running:
         note("without --fleet it has the machines that were applied before; if none: topmast apply -f fleet.yaml")
