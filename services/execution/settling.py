@@ -13,7 +13,7 @@ from cluster_manager.attempt_run.emulated_work import EmulatedJob, emulated_work
 from domain.identifiers import JobName
 from domain.placement import TaskPlacement
 from domain.workload import Emulated
-from services.execution.executor import AttemptOrder
+from services.execution.executor import AttemptOrder, AttemptPhase
 from services.execution.gang_outcome import ASKED_TO_STOP, GangOutcome, TaskEnd, outcome_of
 from services.execution.left_behind import StillThere, end_left_behind
 from services.execution.task_journal import JournaledTask, TaskJournal
@@ -78,8 +78,8 @@ def past_outcome(
     *,
     all_here: bool,
 ) -> GangOutcome | None:
-    """How an attempt ended of which no runner is left, by what its tasks' journals say; None when they do not say it of all of
-    them."""
+    """How an attempt ended by itself of which no runner is left, by what its tasks' journals say; None when they do not say it of all
+    of them, or it was stopped."""
     ends: list[TaskEnd] = []
     for placement in placements:
         task = journaled.get((placement.job, placement.task))
@@ -95,4 +95,6 @@ def past_outcome(
     if jobs and emulated_work(jobs, 0.0, started_s, speed=1.0).done_s > now_s:
         # Nobody has looked after its emulated jobs: they are not done.
         return None
-    return outcome_of(ends, all_work_done=True, stop_reason=ASKED_TO_STOP)
+    outcome = outcome_of(ends, all_work_done=True, stop_reason=ASKED_TO_STOP)
+    # Who asked it to stop was not the scheduler: that would have waited. It has saved its work, and goes on in another attempt.
+    return None if outcome.phase is AttemptPhase.STOPPED else outcome

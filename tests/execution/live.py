@@ -22,6 +22,7 @@ from services.execution.ray_executor import RayExecutor
 from services.execution.task_user import TaskSettings
 from services.storage.store_urls import StoreUrls
 from tests.execution.conftest import MACHINES, cluster_of
+from tests.house.session_guards import SESSION_VARIABLE
 
 PATIENCE_S = 240.0
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,6 +52,7 @@ def make_executor(
         memory=memory or MemorySettings(),
         build_timeout_s=build_timeout_s,
         tasks=tasks or TaskSettings(),
+        tasks=tasks or TaskSettings(variables=(SESSION_VARIABLE,)),
     )
     return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 

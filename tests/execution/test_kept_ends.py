@@ -185,6 +185,8 @@ def test_an_attempt_of_which_only_journals_are_left_ended_as_they_say_if_all_of_
     assert outcome(good, good) == GangOutcome(AttemptPhase.COMPLETED)
     assert outcome(good) is None
     assert outcome(good, good, now_s=159.0) is None, "nobody looked after its emulated job"
+    stopped = RunnerReport(1, RunnerState.ENDED, 100.0, 0, stop_cause=StopCause.ASKED, stopped_early=True)
+    assert outcome(good, JournaledTask(100.0, (), stopped)) is None, "it goes on in another attempt"
     failed = outcome(good, bad)
     assert failed is not None
     assert (failed.phase, failed.exit_code, failed.culprit) == (AttemptPhase.FAILED, 3, placements[1])
