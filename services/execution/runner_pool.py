@@ -183,7 +183,7 @@ class RunnerPool:
         """Ends what is left of a task whose runner is gone; what its machine knows of its end. None also where the machine is gone."""
         if self._home is None:
             return None
-        offered = self._offered or OfferedMachines()
+        offered = self._offered or await self.offered_machines() or OfferedMachines()
         resource = offered.resource_of(placement.machine)
         answers = await self._on_nodes(lambda offers: resource in offers, settle_task, self._home, order, placement)
         return next((answer for answer in answers if answer is not None), None)

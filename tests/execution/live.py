@@ -51,7 +51,6 @@ def make_executor(
         allow_interval_s=0.2,
         memory=memory or MemorySettings(),
         build_timeout_s=build_timeout_s,
-        tasks=tasks or TaskSettings(),
         tasks=tasks or TaskSettings(variables=(SESSION_VARIABLE,)),
     )
     return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
