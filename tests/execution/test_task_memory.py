@@ -45,6 +45,7 @@ def placed(mebibytes: int) -> tuple[TaskPlacement, ...]:
 async def start(watched: Watched, workload: str, holds: JobSpecification, mebibytes: int, home: Path) -> None:
     """Returns when it holds its memory."""
     await watched.executor.execute(order(holds, workload=workload, placements=placed(mebibytes)))
+    await watched.phase(key(workload), AttemptPhase.RUNNING)
     await until_text(home / f"logs/{workload}/1/train-0.log", "holds")
 
 
