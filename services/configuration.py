@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster_manager.tuning.mechanism import TuningMechanism
 from data_placement.machine_assignment.time_limits import DEFAULT_TIME_LIMIT_S, GREATEST_TIME_LIMIT_S
@@ -37,6 +37,7 @@ from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
 from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.memory_watch import LOOK_EVERY_S, RESERVE_BYTES, MemorySettings
+from services.execution.task_user import NEVER_GIVEN, TaskSettings
 from services.global_scheduler.disk_room import DiskSettings
 from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
@@ -163,6 +164,28 @@ class EnvironmentsConfiguration(Schema):
     """An attempt fails whose environment is not ready then on each of its machines."""
 
 
+class TasksConfiguration(Schema):
+    """As whom the processes of tasks run, and what they get of the service's environment."""
+
+    run_as: Name | None = None
+    """A user of the machines; left out: the user as whom the service, or its Ray, runs."""
+    allow_root: bool | None = None
+    """Whether tasks may run as root; left out: in a service that was started with `topmast up`, and not under `topmast serve`."""
+    variables: list[Name] = Field(default_factory=list)
+    """Names of variables that tasks get besides the usual ones."""
+
+    @field_validator("variables")
+    @classmethod
+    def _no_secrets_of_ours(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name in NEVER_GIVEN:
+                raise ValueError(f"{name} is the service's own: no task may have it")
+        return names
+
+    def settings(self) -> TaskSettings:
+        return TaskSettings(self.run_as or "", self.allow_root is not False, tuple(self.variables))
+
+
 class Configuration(Schema):
     """Everything, with defaults that suit a small fleet."""
 
@@ -198,6 +221,8 @@ class Configuration(Schema):
 
     environments: EnvironmentsConfiguration = EnvironmentsConfiguration()
     """How environments of tasks are made."""
+    tasks: TasksConfiguration = TasksConfiguration()
+    """As whom tasks run, and with what of the environment."""
 
     requests: RequestSettings = RequestSettings()
     """What each tier takes on at a time."""

@@ -153,6 +153,7 @@ class ClusterManagerTier:
         if not self._on_ray:
             return EmulatedExecutor(self._clock, machines)
         # An emulation does not need it.
+        from services.execution.control_group import how_held
         from services.execution.ray_attempt import RayExecutorConfiguration
         from services.execution.ray_executor import RayExecutor
         from services.execution.routing_executor import RoutingExecutor
@@ -165,7 +166,9 @@ class ClusterManagerTier:
             allow_interval_s=interval_s,
             memory=self._configuration.task_memory.settings(),
             build_timeout_s=self._configuration.environments.build_timeout_real_s,
+            tasks=self._configuration.tasks.settings(),
         )
+        _log.info("what holds tasks on this machine", cluster=self._cluster, holding=str(how_held()))
         processes = RayExecutor(self._cluster, machines, self._clock, configuration, allowed_s)
         return RoutingExecutor(EmulatedExecutor(self._clock), processes)
 

@@ -44,6 +44,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
     ("services.runtime.serve", "NotInFleet", ExitCode.NOT_FOUND),
     ("services.runtime.code_on_ray", "RayNotJoined", ExitCode.UNAVAILABLE),
+    ("services.execution.task_user", "UserImpossible", ExitCode.REFUSED),
     ("services.runtime.host_lock", "HostLockTaken", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStarted", ExitCode.UNAVAILABLE),
     ("services.runtime.local", "ServiceNotStopped", ExitCode.UNAVAILABLE),

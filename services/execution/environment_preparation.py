@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,14 +28,17 @@ from services.execution.prepared_environment import (
     contained,
     entered,
 )
-from services.execution.task_environment import is_withheld
+from services.execution.reaper_process import start_reaper
+from services.execution.task_environment import is_inherited
 from services.execution.task_paths import last_lines
+from services.execution.task_user import TaskUser
 from topmast_server.processes import module_command
 
 BUILD_TIMEOUT_S = 1_800.0
 """In real seconds: a build that waits for an answer for ever would keep its machines for as long."""
 
 _SHOWN_LINES = 2
+_OF_INSTALLERS = ("CONDA_", "DOCKER_", "MAMBA_", "PIP_", "UV_", "XDG_")
 _GPU_DEVICE = Path("/dev/nvidiactl")
 
 
@@ -78,8 +81,9 @@ class EnvironmentPreparation:
         shared: Sequence[Path],
         *,
         container: str,
+        user: TaskUser | None,
     ) -> TaskProgram:
-        """How the task is started in what is ready. Containers see the `shared` folders, and are called after `container`."""
+        """How the task is started in what is ready. Containers see the `shared` folders, are called after `container`, and run as the user."""
         prepared = await self._prepared()
         if not prepared.image:
             program = TaskProgram(arguments_of(job.entry_point, prepared.python), environment)
@@ -90,7 +94,7 @@ class EnvironmentPreparation:
             name,
             directory,
             shared,
-            user=f"{os.getuid()}:{os.getgid()}",
+            user=f"{os.getuid()}:{os.getgid()}" if user is None else f"{user.user_id}:{user.group_id}",
             with_gpus=await asyncio.to_thread(_GPU_DEVICE.exists),
             most_cpus=os.cpu_count() or 1,
         )
@@ -136,12 +140,7 @@ class EnvironmentPreparation:
             "directory": "/",
             "log": str(log),
         }
-        self._builder = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(Path(task_reaper.__file__))),
-            stdin=PIPE,
-            stdout=PIPE,
-            start_new_session=True,
-        )
+        self._builder = await start_reaper()
         try:
             answer = await _ask(self._builder, launch)
         finally:
@@ -168,6 +167,6 @@ async def _ask(reaper: Process, launch: task_reaper.Launch) -> dict[str, str | i
 
 
 def _environment_of_builder() -> dict[str, str]:
-    """Of this process, without secrets; not that of the job, for what it makes is used by others too."""
-    own = {name: text for name, text in os.environ.items() if not is_withheld(name)}
+    """What tasks get of this process, and how installers are set up; not that of the job, for what it makes is used by others too."""
+    own = {name: text for name, text in os.environ.items() if is_inherited(name) or name.startswith(_OF_INSTALLERS)}
     return own | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}

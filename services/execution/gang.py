@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from domain.identifiers import JobName
@@ -16,60 +16,21 @@ from domain.workload import Emulated
 from services.execution.background_tasks import BackgroundTasks
 from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.executor import AttemptOrder, JobRendezvous
+from services.execution.gang_member import NOT_STARTED, Member
 from services.execution.gang_outcome import TaskEnd
 from services.execution.memory_watch import MemorySettings
-from services.execution.runner_messages import RunnerDescription, RunnerReport, RunnerState, StopCause, TaskStart
+from services.execution.runner_messages import RunnerDescription, StopCause, TaskStart
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
 from services.execution.task_environment import Rendezvous, tasks_everywhere, tasks_of_job
+from services.execution.task_user import TaskSettings
 from services.execution.working_directory import Unprepared
 from services.storage.store_urls import StoreUrls
 
-_NOT_STARTED = RunnerReport(version=0, state=RunnerState.READY)
 _RUNNER_GONE = "its runner is gone"
 
 
 class NoRendezvous(RunnerLost):
     """The first task of a job is in another cluster, and it is not known where."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One task of the gang. Without a handle its runner could not be found any more."""
-
-    placement: TaskPlacement
-    handle: RunnerHandle | None
-    report: RunnerReport = _NOT_STARTED
-    lost: str = ""
-    there: bool = False
-    """Its runner has answered: the task has its place."""
-    released: bool = False
-    """The attempt goes on, or ends, without it."""
-    missing: bool = False
-    """A flexible task that was killed or lost: the attempt goes on without it, once it is resized to do so."""
-    clock_s: float = 0.0
-    """What its runner's clock showed when it was asked last."""
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it is over and, if it was released or is missing, its runner removed."""
-
-    def take(self, report: RunnerReport) -> None:
-        """Takes note of a report; answers may overtake each other."""
-        if report.version > self.report.version:
-            self.report = report
-
-    @property
-    def over(self) -> bool:
-        return bool(self.lost) or self.report.state is RunnerState.ENDED
-
-    @property
-    def end(self) -> TaskEnd:
-        return TaskEnd(self.placement, None if self.lost else self.report, self.lost)
-
-    @property
-    def was_killed(self) -> bool:
-        """It is gone by no doing of its own. A program that fails by itself, or takes too much memory, would do so again."""
-        if self.report.out_of_memory and not self.lost:
-            return False
-        return bool(self.lost or self.report.unprepared) or (self.report.exit_code or 0) < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +42,7 @@ class GangStart:
     home: Path
     stores: StoreUrls
     memory: MemorySettings = MemorySettings()
+    tasks: TaskSettings = TaskSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +119,7 @@ class Gang:
     @property
     def untouched(self) -> bool:
         """None of its tasks was ever started."""
-        return all(member.lost or member.report == _NOT_STARTED for member in self._members.values())
+        return all(member.lost or member.report == NOT_STARTED for member in self._members.values())
 
     @property
     def asked_to_stop(self) -> bool:
@@ -225,7 +187,7 @@ class Gang:
         self._note_if_all_over()
         if not self.untouched:
             self._start = start
-            waiting = [member for member in self._members.values() if member.report == _NOT_STARTED and not member.lost]
+            waiting = [member for member in self._members.values() if member.report == NOT_STARTED and not member.lost]
             self._background.spawn(self._start_members(waiting))
 
     async def prepare(self, home: Path) -> bool:
@@ -422,6 +384,7 @@ class Gang:
                         start.stores,
                         allowed_until_s,
                         start.memory,
+                        start.tasks,
                     )
                 )
             )
@@ -434,6 +397,8 @@ class Gang:
                 self._tell_saved()
             except RunnerLost as lost:
                 member.lost = str(lost)
+        if member.lost and self._start is not None:
+            await self._settle(member)
         if member.end.failed and not member.released and self._goes_on_without(member):
             member.missing = True
             self._tell_lost()
@@ -450,6 +415,19 @@ class Gang:
             del self._members[member.placement.job, member.placement.task]
         member.gone.set()
         self._note_if_all_over()
+
+    async def _settle(self, member: Member) -> None:
+        """Nothing of it runs any more; if it had ended before its runner was lost, that is its end."""
+        journaled = await self._pool.settle(self.order, member.placement)
+        end = journaled.end(all_here=self._all_here) if journaled is not None else None
+        if end is not None:
+            member.lost = ""
+            member.report = replace(end, version=max(end.version, member.report.version + 1))
+
+    @property
+    def _all_here(self) -> bool:
+        stores = self._start.stores if self._start is not None else None
+        return stores is not None and not stores.checkpoints and not stores.logs
 
     def _goes_on_without(self, member: Member) -> bool:
         """Whether the gang runs as a whole, and can do so without this task."""

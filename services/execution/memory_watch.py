@@ -121,7 +121,7 @@ class MemoryWatch:
             self._task,
             limit_bytes=self.limit_bytes(placement),
             promised_bytes=memory_rules.promised_bytes(self._resources, placement),
-            group="" if group is None else str(group.folder),
+            group=str(group.folder) if group is not None and group.limited else "",
             beside=sorted(self._beside.items()),
         )
         try:

@@ -38,6 +38,7 @@ from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
 from services.execution.saved_progress import saved_progress
 from services.execution.task_logs import TaskLogs
 from services.execution.task_paths import TaskPaths
+from services.execution.task_user import TaskSettings
 from services.progress_pace import TOLD
 from services.storage.storage_folder import StoreFailed
 from services.storage.store_urls import StoreUrls
@@ -67,6 +68,7 @@ class RayExecutorConfiguration:
     memory: MemorySettings = MemorySettings()
     build_timeout_s: float = BUILD_TIMEOUT_S
     """So long the environment of a task may be built."""
+    tasks: TaskSettings = TaskSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +344,9 @@ class RayAttempt:
     def _gang_start(self, started_s: float) -> GangStart:
         configuration = self._surroundings.configuration
         address = self._surroundings.session_address
-        return GangStart(address, started_s, configuration.home, configuration.stores, configuration.memory)
+        return GangStart(
+            address, started_s, configuration.home, configuration.stores, configuration.memory, configuration.tasks
+        )
 
     async def _fetch_files(self) -> None:
         configuration = self._surroundings.configuration

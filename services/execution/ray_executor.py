@@ -44,6 +44,7 @@ from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
 from services.execution.saved_progress import saved_progress
 from services.execution.session_frames import SessionPurpose
 from services.execution.session_link import SessionLink
+from services.execution.settling import NOT_FOUND, past_outcome
 from services.execution.task_logs import TaskLogs
 from services.execution.task_paths import TaskPaths
 from services.execution.working_directory import remove_unused
@@ -78,7 +79,7 @@ class RayExecutor:
         self._allowed_s = allowed_s
         self._paths = TaskPaths(configuration.home)
         self._logs = TaskLogs(self._paths, configuration.stores.logs)
-        self._pool = RunnerPool(cluster)
+        self._pool = RunnerPool(cluster, configuration.home)
         self._register = AttemptRegister()
         self._attempts: dict[AttemptKey, RayAttempt] = {}
         self._tombstones: dict[AttemptKey, AttemptStatus] = {}
@@ -106,8 +107,9 @@ class RayExecutor:
                 self._fence(key)
                 self._enter(attempt)
                 await attempt.resume()
-        # 3. Whatever else carries this cluster's name is an orphan.
+        # 3. Whatever else carries this cluster's name is an orphan, and so is what runs without a runner.
         await self._pool.remove_all_but(self._attempts)
+        await self._pool.end_left_behind(self._attempts)
         # 4. Tell the tasks, from now on, how long they may run on.
         self._background.spawn(self._allow_tasks())
         # 5. Keep an eye on the machines. One who waits for an answer of Ray can take orders and reports meanwhile.
@@ -131,9 +133,9 @@ class RayExecutor:
         except ImpossibleOrder as impossible:
             self._bury(key, AttemptPhase.FAILED, str(impossible), order.progress)
             return
-        if order.started_s > 0 and processes_of(order):
-            progress = max(order.progress, await self._saved_progress(key))
-            self._bury(key, AttemptPhase.LOST, "it was running before, and nothing of it was found", progress)
+        if processes_of(order) and (order.started_s > 0 or self._was_begun(order)):
+            # It ran here before, also where nobody could record that it was started.
+            await self._bury_past(order)
             return
         attempt = RayAttempt(order, self._surroundings())
         self._enter(attempt)
@@ -169,6 +171,7 @@ class RayExecutor:
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         forgotten: list[AttemptKey] = []
+        buried: list[AttemptKey] = []
         for key in keys:
             attempt = self._attempts.get(key)
             if attempt is not None and attempt.status.ended:
@@ -176,11 +179,13 @@ class RayExecutor:
                 forgotten.append(key)
             elif self._tombstones.pop(key, None) is None:
                 continue
+            else:
+                buried.append(key)
             self._register.forget(key)
             if self._live.get(key.workload) == key:
                 del self._live[key.workload]
-        if forgotten:
-            self._clearing.spawn(self._clear_away(forgotten))
+        if forgotten or buried:
+            self._clearing.spawn(self._clear_away(forgotten, buried))
 
     async def set_machines(self, machines: Sequence[MachineId]) -> None:
         known = self._machines
@@ -280,15 +285,61 @@ class RayExecutor:
         older.stop(0.0, f"attempt {newer.attempt} of the workload took its place")
         return older
 
-    def _bury(self, key: AttemptKey, phase: AttemptPhase, reason: str, progress: float) -> None:
+    def _bury(
+        self,
+        key: AttemptKey,
+        phase: AttemptPhase,
+        reason: str,
+        progress: float,
+        *,
+        started_s: float = 0.0,
+        exit_code: int | None = None,
+    ) -> None:
         """An attempt of which there is nothing but the end."""
         if key in self._tombstones:
             return
         status = AttemptStatus(
-            key, phase, self._clock.now(), progress=progress, checkpoint_progress=progress, reason=reason
+            key,
+            phase,
+            self._clock.now(),
+            progress=progress,
+            checkpoint_progress=progress,
+            reason=reason,
+            started_s=started_s,
+            exit_code=exit_code,
         )
         self._tombstones[key] = status
         self.feed.publish(status)
+
+    def _was_begun(self, order: AttemptOrder) -> bool:
+        """Whether a task of it was ever started here; two attempts never have the same number."""
+        tasks = processes_of(order) if self._paths.attempt_directory(order.key).is_dir() else []
+        return any(self._paths.journal(order.key, one.job, one.task).exists() for one in tasks)
+
+    async def _bury_past(self, order: AttemptOrder) -> None:
+        """Its runners are gone. What its tasks did may have been done all the same."""
+        key, placements = order.key, processes_of(order)
+        journaled = await self._pool.journaled(order, placements)
+        stores = self._configuration.stores
+        all_here = not stores.checkpoints and not stores.logs
+        outcome = past_outcome(order, placements, journaled, self._clock.now(), all_here=all_here)
+        progress = max(order.progress, await self._saved_progress(key))
+        started_s = max((task.started_s for task in journaled.values()), default=order.started_s)
+        if outcome is None:
+            self._bury(key, AttemptPhase.LOST, NOT_FOUND, progress, started_s=started_s)
+            return
+        reason = outcome.reason
+        if outcome.culprit is not None:
+            line = await self._last_line(key, outcome.culprit)
+            reason = f"{reason}: {line}" if line else reason
+        self._bury(key, outcome.phase, reason, progress, started_s=started_s, exit_code=outcome.exit_code)
+
+    async def _last_line(self, key: AttemptKey, task: TaskPlacement) -> str:
+        try:
+            return await asyncio.to_thread(self._logs.last_line, key, task.job, task.task)
+        except StoreFailed as error:
+            _log.warning("a log cannot be read", workload=key.workload, error=str(error))
+            return ""
 
     async def _saved_progress(self, key: AttemptKey) -> float:
         try:
@@ -306,9 +357,10 @@ class RayExecutor:
             raise StaleOrder(key, f"attempt {key.attempt} of {key.workload} is over")
         raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
 
-    async def _clear_away(self, keys: Sequence[AttemptKey]) -> None:
+    async def _clear_away(self, keys: Sequence[AttemptKey], buried: Sequence[AttemptKey]) -> None:
+        """Of what was buried there were no runners."""
         await self._pool.remove_attempts(keys)
-        for key in keys:
+        for key in (*keys, *buried):
             await asyncio.to_thread(remove_folder, self._paths.attempt_directory(key))
         # Where this process is on the same machine: what was killed could not do it itself.
         await asyncio.to_thread(remove_unused, self._paths.working_directories)

@@ -11,6 +11,7 @@ from domain.placement import TaskPlacement
 from services.execution.executor import AttemptOrder
 from services.execution.memory_watch import MemorySettings
 from services.execution.task_environment import Rendezvous
+from services.execution.task_user import TaskSettings
 from services.storage.store_urls import StoreUrls
 
 COULD_NOT_START = 127
@@ -82,3 +83,4 @@ class TaskStart:
     allowed_until_s: float = math.inf
     """On the runner's own clock: what is started later than that is not started at all."""
     memory: MemorySettings = MemorySettings()
+    tasks: TaskSettings = TaskSettings()

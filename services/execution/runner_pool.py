@@ -26,9 +26,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from domain.identifiers import ClusterId, JobName, MachineId
 from domain.placement import AttemptKey, TaskPlacement
 from services.execution.executor import AttemptOrder
+from services.execution.left_behind import OthersOfCluster, end_left_behind
+from services.execution.ray_nodes import answers_of_nodes
 from services.execution.runner_messages import RunnerDescription, RunnerReport, StopCause, TaskStart
 from services.execution.session_frames import SessionDoor, SessionPurpose, SessionRefused
+from services.execution.settling import Journaled, settle_task
 from services.execution.task_environment import Rendezvous
+from services.execution.task_journal import JournaledTask, journaled_tasks
 from services.execution.task_paths import escaped
 from services.execution.task_runner import TaskRunner
 from services.execution.working_directory import Unprepared
@@ -141,7 +145,10 @@ class RunnerPool:
     Ray's blocking calls are made in threads. Ray must be initialised in this process.
     """
 
-    def __init__(self, cluster: ClusterId) -> None:
+    def __init__(self, cluster: ClusterId, home: Path | None = None) -> None:
+        """`home`: where its tasks have their files; None: nothing is asked of the machines themselves."""
+        self._cluster = cluster
+        self._home = home
         self._prefix = f"{NAMESPACE}/{escaped(cluster)}/"
         # One thread, so that a removal that was asked for after a creation also happens after it.
         self._changes = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-changes")
@@ -172,6 +179,29 @@ class RunnerPool:
         """Does so for everything of this cluster that belongs to other attempts."""
         kept = tuple(self._attempt_prefix(key) for key in keys)
         await self._surely(self._remove, lambda name: not name.startswith(kept))
+
+    async def end_left_behind(self, kept: Iterable[AttemptKey]) -> None:
+        """Ends on every machine what is left of other attempts of this cluster when their runners are gone."""
+        if self._home is not None:
+            concerns = OthersOfCluster(self._cluster, frozenset(kept))
+            await self._on_nodes(lambda _: True, end_left_behind, self._home, concerns)
+
+    async def settle(self, order: AttemptOrder, placement: TaskPlacement) -> JournaledTask | None:
+        """Ends what is left of a task whose runner is gone; what its machine knows of its end. None also where the machine is gone."""
+        if self._home is None:
+            return None
+        offered = self._offered or await self.offered_machines() or OfferedMachines()
+        resource = offered.resource_of(placement.machine)
+        answers = await self._on_nodes(lambda offers: resource in offers, settle_task, self._home, order, placement)
+        return next((answer for answer in answers if answer is not None), None)
+
+    async def journaled(self, order: AttemptOrder, placements: Sequence[TaskPlacement]) -> Journaled:
+        """What is known of these tasks of an attempt that has no runners: on the machine of this process, and on all others."""
+        found: Journaled = {}
+        if self._home is not None:
+            for answer in await self._on_nodes(lambda _: True, journaled_tasks, self._home, order, tuple(placements)):
+                found |= answer
+        return found
 
     async def offered_machines(self) -> OfferedMachines | None:
         """The machines that living Ray nodes offer; None when Ray does not say."""
@@ -256,6 +286,13 @@ class RunnerPool:
                 await asyncio.sleep(_REMOVE_AGAIN_S)
             else:
                 return
+
+    async def _on_nodes(
+        self, concerns: Callable[[frozenset[str]], bool], function: Callable[..., AnswerT], *arguments: object
+    ) -> list[AnswerT]:
+        """What the function answers on every living Ray node with machines whose resources are so; where this process is, it is called
+        here. One that does not answer in time is left out."""
+        return await asyncio.to_thread(answers_of_nodes, concerns, function, *arguments)
 
     @staticmethod
     async def _in_thread(threads: ThreadPoolExecutor, function: Callable[..., AnswerT], *arguments: object) -> AnswerT:

@@ -10,9 +10,8 @@ import pty
 import signal
 import socket
 import struct
-import sys
 import termios
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from services.execution import task_reaper
+from services.execution.reaper_process import answer_of_reaper, start_reaper, tell_reaper
 from services.execution.session_frames import CHUNK_BYTES, FrameKind, SessionCommand, TerminalSize
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -66,6 +66,8 @@ class CommandPlace:
     """The program of which the arguments, with the command behind them, run it in the container of the task."""
     limit: Callable[[int], None] = lambda process_id: None
     """Puts a process, and what it will start, under the limits of the task."""
+    user: task_reaper.LaunchUser | None = None
+    """As whom; None: as this process runs."""
 
     def launch(self, command: SessionCommand, standard: Sequence[int]) -> task_reaper.Launch:
         environment, arguments = dict(self.environment), list(command.arguments)
@@ -75,7 +77,7 @@ class CommandPlace:
             engine, verb, *options = self.container
             terminal = ["--tty", "--env", "TERM"] if command.terminal is not None else []
             arguments = [engine, verb, *terminal, *options, *arguments]
-        return {
+        launch: task_reaper.Launch = {
             "arguments": arguments,
             "environment": environment,
             "directory": str(self.directory),
@@ -83,6 +85,9 @@ class CommandPlace:
             "standard": list(standard),
             "terminal": command.terminal is not None,
         }
+        if self.user is not None:
+            launch["user"] = self.user
+        return launch
 
 
 class StartedCommand:
@@ -111,19 +116,13 @@ class StartedCommand:
         reaper = None
         try:
             try:
-                reaper = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", str(Path(task_reaper.__file__))),
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    pass_fds=sorted(set(given)),
-                    start_new_session=True,
-                )
+                reaper = await start_reaper(sorted(set(given)))
             finally:
                 for descriptor in set(given):
                     os.close(descriptor)
             place.limit(reaper.pid)
-            await _tell(reaper, json.dumps(place.launch(command, given)).encode() + b"\n")
-            answer = await _answer(reaper)
+            await tell_reaper(reaper, json.dumps(place.launch(command, given)).encode() + b"\n")
+            answer = await answer_of_reaper(reaper)
             _require_started(answer)
         except BaseException:
             for descriptor in own:
@@ -158,7 +157,7 @@ class StartedCommand:
 
     async def end(self, grace_s: float) -> None:
         if grace_s > 0:
-            await _tell(self._reaper, b"terminate\n")
+            await tell_reaper(self._reaper, b"terminate\n")
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await self.exit_code()
@@ -169,7 +168,7 @@ class StartedCommand:
         self._entrance.close()
 
     async def _wait(self) -> int:
-        answer = await _answer(self._reaper)
+        answer = await answer_of_reaper(self._reaper)
         await self._reaper.wait()
         if "exit_code" not in answer:
             # The reaper was killed; the kernel has killed the command, this ends what it had started.
@@ -261,20 +260,6 @@ async def _writer(descriptor: int) -> asyncio.StreamWriter:
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-async def _tell(reaper: Process, line: bytes) -> None:
-    if reaper.stdin is not None and not reaper.stdin.is_closing():
-        with suppress(ConnectionError):
-            reaper.stdin.write(line)
-            await reaper.stdin.drain()
-
-
 def _require_started(answer: dict[str, str | int]) -> None:
     if "process_id" not in answer:
         raise NotOpened(f"could not start: {answer.get('failure', 'its reaper was killed')}")
-
-
-async def _answer(reaper: Process) -> dict[str, str | int]:
-    """The next line of the reaper; empty when it was killed."""
-    line = await reaper.stdout.readline() if reaper.stdout is not None else b""
-    answer: dict[str, str | int] = json.loads(line) if line else {}
-    return answer

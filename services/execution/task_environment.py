@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from domain.identifiers import JobName
 from domain.placement import TaskPlacement
 from domain.workload_array import array_environment
 from services.execution.executor import AttemptOrder
-from services.execution.task_paths import TASK_FILE_NAME, TaskPaths
+from services.execution.task_mark import TaskMark
+from services.execution.task_paths import TaskPaths
 
-_WITHHELD = frozenset({"TOPMAST_DATABASE_URL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONBREAKPOINT"})
-"""Not for users' processes: a secret, and what Ray has set for its own worker."""
-_WITHHELD_PREFIX = "RAY_"
+_INHERITED = frozenset(
+    {
+        "COLUMNS",
+        "CONDA_PREFIX",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CURL_CA_BUNDLE",
+        "HOME",
+        "HOSTNAME",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "LINES",
+        "LOGNAME",
+        "NO_PROXY",
+        "PATH",
+        "PYTHONPATH",
+        "REQUESTS_CA_BUNDLE",
+        "SHELL",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TEMP",
+        "TERM",
+        "TMP",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "VIRTUAL_ENV",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+    }
+)
+"""What says how the machine is set up. Whatever else the service has may be a secret of it."""
+_INHERITED_PREFIXES = ("FI_", "GLOO_", "LC_", "NCCL_", "NVIDIA_", "UCX_")
+_OF_RAY = frozenset({"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONBREAKPOINT"})
+"""What Ray has set for its own worker."""
 
 
-def is_withheld(name: str) -> bool:
-    """Whether users' processes do not get this variable of the service."""
-    return name in _WITHHELD or name.startswith(_WITHHELD_PREFIX)
+def is_inherited(name: str) -> bool:
+    """Whether users' processes get this variable of the service."""
+    return name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +77,31 @@ def task_environment(
     rendezvous: Rendezvous,
     inherited: Mapping[str, str],
     program_directory: Path,
+    variables: Collection[str] = (),
+    own: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Every variable of the task's process.
 
-    Ranks count the tasks of the same job in this attempt; the local rank those on the same machine. What the user set
-    for the job wins over what is inherited, and what identifies the task wins over both. `program_directory` comes
-    first in PATH, so that `python` is the one that has topmast installed.
+    Ranks count the tasks of the same job in this attempt; the local rank those on the same machine. Of what the service has
+    (`inherited`) they get what says how the machine is set up, and the `variables` that the operator names; `own` are those of the user
+    as whom they run. What the user set for the job wins over these, and what identifies the task wins over all.
+    `program_directory` comes first in PATH, so that `python` is the one that has topmast installed.
     """
     on_machine = [other.task for other in tasks_of_job(order, placement.job) if other.machine == placement.machine]
     ranks = tasks_everywhere(order, placement.job)
     key = order.key
-    environment = {name: value for name, value in inherited.items() if not is_withheld(name)}
+    environment = {name: value for name, value in inherited.items() if is_inherited(name)}
+    environment |= {name: inherited[name] for name in variables if name in inherited and name not in _OF_RAY}
+    environment |= own
     environment["PATH"] = f"{program_directory}:{environment.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
     environment["PYTHONUNBUFFERED"] = "1"
     environment["OMP_NUM_THREADS"] = str(max(1, placement.millicpus // 1000))
     environment.update(next(dict(job.environment) for job in order.specification.jobs if job.name == placement.job))
-    task_directory = paths.task_directory(key, placement.job, placement.task)
     environment |= array_environment(key.workload, order.specification.array)
+    environment |= TaskMark.of(key, placement).variables(paths)
     return environment | {
-        "TOPMAST_WORKLOAD": key.workload,
-        "TOPMAST_ATTEMPT": str(key.attempt),
-        "TOPMAST_JOB": placement.job,
-        "TOPMAST_TASK": str(placement.task),
         "TOPMAST_CHECKPOINT_DIRECTORY": str(paths.checkpoint_directory(key.workload)),
         "TOPMAST_SESSION_ADDRESS": session_address,
-        "TOPMAST_TASK_FILE": str(task_directory / TASK_FILE_NAME),
         "RANK": str(ranks.index(placement.task)),
         "WORLD_SIZE": str(len(ranks)),
         "LOCAL_RANK": str(on_machine.index(placement.task)),

@@ -3,6 +3,7 @@
 - `checkpoints/<workload>/`: stable for the life of the workload, so that the next attempt finds it; kept, and copied to a store if there is one.
 - `logs/<workload>/<attempt>/<job>-<task>.log`: what the task printed; the same.
 - `tasks/<workload>/<attempt>/<job>-<task>/`: what the cluster manager and the task tell each other; gone when forgotten.
+- `tasks/<workload>/<attempt>/ends/<job>-<task>.jsonl`: how the task ended, for whoever was not there; gone when forgotten.
 - `working_directories/`: where each machine unpacks the files that an attempt begins with; gone when it has ended.
 """
 
@@ -56,6 +57,15 @@ class TaskPaths:
 
     def task_directory(self, key: AttemptKey, job: JobName, task: int) -> Path:
         return self.attempt_directory(key) / f"{escaped(job)}-{task}"
+
+    def journal(self, key: AttemptKey, job: JobName, task: int) -> Path:
+        return self.attempt_directory(key) / "ends" / f"{escaped(job)}-{task}.jsonl"
+
+    def journals(self, workload: WorkloadId) -> list[tuple[AttemptNumber, Path]]:
+        """Those of all attempts that are there, by attempt and name."""
+        found = (self.home / "tasks" / escaped(workload)).glob("*/ends/*.jsonl")
+        attempts = ((path.parent.parent.name, path) for path in found)
+        return sorted((AttemptNumber(int(name)), path) for name, path in attempts if name.isdecimal())
 
     @property
     def working_directories(self) -> Path:
@@ -115,5 +125,8 @@ def write_whole(path: Path, content: str) -> None:
     """Writes a small file so that a reader sees the old content or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f".{path.name}.{os.getpid()}")
-    written.write_text(content, encoding="utf-8")
+    # The folder may be a task's own: a link that waits there under that name is not followed.
+    written.unlink(missing_ok=True)
+    with open(written, "x", encoding="utf-8") as file:  # noqa: PTH123  # of pathlib's `touch` and `write_text` none refuses what is there
+        file.write(content)
     written.replace(path)

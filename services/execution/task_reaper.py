@@ -1,15 +1,19 @@
 """Stands between a task runner and the user's process, so that nothing of a task outlives either of them.
 
 Run as a program of its own (`python -I -S task_reaper.py`), standard library only: it starts in milliseconds, and has one
-thread, so that it may run code between fork and exec. It becomes the reaper of everything the task starts, also of what
-detaches itself, and kills all of it when the main process has ended, when it is asked to, or when its standard input is
-closed: that happens when the runner dies, however it dies. Should the reaper itself be killed, the kernel kills the
-main process (PR_SET_PDEATHSIG) and the runner its process group. The last two are Linux; elsewhere what detaches itself
-from the process group escapes.
+thread, so that it may run code between fork and exec. It is two processes, the guard and below it the reaper. Both adopt what
+loses its parent (PR_SET_CHILD_SUBREAPER), so all that the task starts stays below them, also what detaches itself.
+
+The reaper kills all of it when the main process has ended, when it is asked to, when its standard input is closed (the runner
+is dead, however it died), and when the guard is dead. When the reaper is dead, the guard does so, and the kernel kills the main
+process at once (PR_SET_PDEATHSIG). When both are dead, what is left is adopted by the runner, which kills it. When all
+three are dead it is found again by its control group or its environment (`services.execution.left_behind`). Adopting
+and dying along are Linux; elsewhere what detaches itself from the process group escapes.
 
 Standard input: one line of JSON, the launch (as Launch has it); then the lines
 `terminate` (SIGTERM to the process group) or `kill`. Standard output: one line of JSON, `{"process_id": ...}` or
-`{"failure": ...}`; when everything has ended, `{"exit_code": ...}` (negative: killed by that signal).
+`{"failure": ...}`; when everything has ended, `{"exit_code": ...}` (negative: killed by that signal). It ends
+without that line when the guard or the reaper was killed.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import subprocess
 import sys
 import termios
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +41,14 @@ _OOM_SCORE = 1000
 """When the machine has no memory left the kernel ends what the task has started before anything else."""
 _LONGEST_WAIT_S = 0.5
 _LONGEST_AFTERWARDS_S = 60.0
+
+
+class LaunchUser(TypedDict):
+    """In numbers, as the system has them."""
+
+    user: int
+    group: int
+    groups: list[int]
 
 
 class Launch(TypedDict):
@@ -51,6 +64,10 @@ class Launch(TypedDict):
     """Inherited descriptors for its standard input, output and error, in place of the file."""
     terminal: NotRequired[bool]
     """Those are a terminal, which becomes the one that controls it."""
+    journal: NotRequired[str]
+    """The file that is told how the main process ended by itself, before anybody else is (`services.execution.task_journal`)."""
+    user: NotRequired[LaunchUser]
+    """As whom; left out: as whoever runs this."""
 
 
 def main() -> int:
@@ -59,25 +76,93 @@ def main() -> int:
     woken_by_children = _wake_on_child()
     prctl = _prctl()
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    guard = _guard(launch)
+    # Nothing is ever written: its end is the end of the guard.
+    guarded, guarding = os.pipe()
+    reaper = os.fork()
+    if reaper:
+        os.close(guarded)
+        return _guard(reaper, launch)
+    code = 1
+    try:
+        os.close(guarding)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        code = _reap_until_end(launch, commands, woken_by_children, guarded, prctl)
+    except BaseException:  # noqa: BLE001  # there is nobody above it: it is said, and that is all
+        traceback.print_exc()
+    finally:
+        # Not one line more of this program: it is the guard's.
+        os._exit(code)
+
+
+def _guard(reaper: int, launch: Launch) -> int:
+    """Waits for the reaper, and does its work if that was killed. What it holds open of the task it closes."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+    for descriptor in set(launch.get("standard", ())):
+        os.close(descriptor)
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == reaper:
+            break
+    if not os.WIFSIGNALED(status):
+        return os.WEXITSTATUS(status)
+    _end_children()
+    run_afterwards(launch)
+    return 1
+
+
+def _reap_until_end(
+    launch: Launch, commands: _Commands, woken_by_children: int, guarded: int, prctl: Callable[[int, int], None]
+) -> int:
+    """Starts the task, and returns when nothing of it is left."""
     try:
         child = _start(launch, prctl)
     except (OSError, ValueError) as error:
         _tell({"failure": str(error)})
         return 1
     _tell({"process_id": child.pid})
+    asked = unguarded = False
     while (exit_code := _reap(child)) is None:
-        sources = [woken_by_children] if commands.ended else [woken_by_children, sys.stdin.fileno()]
+        sources = [
+            woken_by_children,
+            *([] if unguarded else [guarded]),
+            *([] if commands.ended else [sys.stdin.fileno()]),
+        ]
         ready, _, _ = select.select(sources, [], [])
         if woken_by_children in ready:
             os.read(woken_by_children, 4096)
+            # If it has ended by itself, then not because it was asked to in the same moment.
+            continue
+        if guarded in ready:
+            asked = unguarded = True
+            _signal_group(child.pid, signal.SIGKILL)
         if sys.stdin.fileno() in ready:
             for command in commands.next_lines():
+                asked = True
                 _signal_group(child.pid, signal.SIGTERM if command == b"terminate" else signal.SIGKILL)
-    _end_descendants(child, guard)
+    if not asked:
+        _note_end(launch, exit_code)
+    _signal_group(child.pid, signal.SIGKILL)
+    _end_children()
     run_afterwards(launch)
-    _tell({"exit_code": exit_code})
+    if not unguarded:
+        _tell({"exit_code": exit_code})
     return 0
+
+
+def _note_end(launch: Launch, exit_code: int) -> None:
+    """For the case that nobody is left to report it."""
+    journal = launch.get("journal")
+    if not journal:
+        return
+    line = json.dumps({"exit_code": exit_code, "ended_real_s": time.time()}) + "\n"
+    try:
+        with Path(journal).open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        # The runner will report it, and its journal say what it can.
+        return
 
 
 class _Commands:
@@ -109,16 +194,19 @@ def _start(launch: Launch, prctl: Callable[[int, int], None]) -> subprocess.Pope
     """The user's process in a session of its own. Raises OSError or ValueError when it cannot be started."""
     reaper = os.getpid()
 
-    def die_with_reaper() -> None:
+    def begin() -> None:
+        _go_first()
+        if launch.get("terminal"):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        user = launch.get("user")
+        if user is not None:
+            os.setgroups(user["groups"])
+            os.setgid(user["group"])
+            os.setuid(user["user"])
+        # After that: the kernel forgets it with every change of user.
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != reaper:
             os._exit(1)
-        _go_first()
-
-    def begin() -> None:
-        die_with_reaper()
-        if launch.get("terminal"):
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     with _standard(launch) as (reading, writing, complaining):
         return subprocess.Popen(
@@ -194,49 +282,35 @@ def _wake_on_child() -> int:
 
 def _reap(child: subprocess.Popen[bytes]) -> int | None:
     """Collects every child that has ended; the exit code of the main one once it has."""
+    ended = _collect()
+    if child.pid in ended:
+        child.returncode = os.waitstatus_to_exitcode(ended[child.pid])
+    return child.returncode
+
+
+def _collect() -> dict[int, int]:
+    """Takes note of every child that has ended: of each how."""
+    ended: dict[int, int] = {}
     while True:
         try:
             process_id, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            break
+            return ended
         if process_id == 0:
-            break
-        if process_id == child.pid:
-            child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode
+            return ended
+        ended[process_id] = status
 
 
-def _guard(launch: Launch) -> int | None:
-    """A process that does what is to be done afterwards also when this one is killed; None when there is nothing to do."""
-    if not launch.get("afterwards"):
-        return None
-    # Nothing is ever written: its end is the end of this process.
-    reading, writing = os.pipe()
-    guard = os.fork()
-    if guard:
-        os.close(reading)
-        return guard
-    os.close(writing)
-    os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.read(reading, 1)
-    run_afterwards(launch)
-    os._exit(0)
-
-
-def _end_descendants(child: subprocess.Popen[bytes], guard: int | None) -> None:
+def _end_children() -> None:
     """Kills what the main process left behind; returns when nothing is left.
 
-    Orphans become children of the reaper, so killing children again and again reaches every descendant. A process
+    Orphans become children of this process, so killing children again and again reaches every descendant. A process
     that cannot be killed yet is waited for: what it holds is still in use.
     """
     wait_s = 0.001
-    _signal_group(child.pid, signal.SIGKILL)
     while True:
-        _reap(child)
-        left = [process_id for process_id in _children() if process_id != guard]
+        _collect()
+        left = _children()
         if not left:
             return
         for process_id in left:

@@ -12,15 +12,13 @@ import math
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 import ray
 import structlog
@@ -30,11 +28,11 @@ from domain.workload import JobSpecification
 from services.execution import task_reaper
 from services.execution.control_group import ControlGroup, control_group
 from services.execution.cpu_affinity import limit_cpus
-from services.execution.entry_points import arguments_of
 from services.execution.environment_preparation import BUILD_TIMEOUT_S, EnvironmentNotBuilt, EnvironmentPreparation
 from services.execution.executor import AttemptOrder
+from services.execution.left_behind import StillThere, adopt_orphans, children, end_orphans
 from services.execution.memory_watch import MemoryEnd, MemoryWatch
-from services.execution.prepared_environment import TaskProgram
+from services.execution.reaper_process import answer_of_reaper, start_reaper
 from services.execution.runner_messages import (
     COULD_NOT_START,
     RunnerDescription,
@@ -45,8 +43,12 @@ from services.execution.runner_messages import (
 )
 from services.execution.session_endpoint import CommandPlace
 from services.execution.session_frames import SessionDoor, SessionPurpose, SessionRefused
+from services.execution.settling import make_way
 from services.execution.task_copies import LONGEST_LAST_UPLOAD_S, CopiedTask, TaskCopies
-from services.execution.task_environment import Rendezvous, task_environment, task_file
+from services.execution.task_environment import Rendezvous, task_file
+from services.execution.task_journal import TaskJournal
+from services.execution.task_launch import TaskPlace
+from services.execution.task_mark import TaskMark
 from services.execution.task_paths import (
     COMMANDS_FILE_NAME,
     SESSION_OPENED_MARK,
@@ -56,6 +58,7 @@ from services.execution.task_paths import (
     write_whole,
 )
 from services.execution.task_sessions import TaskSessions
+from services.execution.task_user import UserImpossible
 from services.execution.working_directory import (
     FOLDER_VARIABLE,
     NotPrepared,
@@ -76,6 +79,7 @@ class TaskRunner:
 
     def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
         lower_own_score(RUNNER_SCORE)
+        adopt_orphans()
         self._order = order
         self._placement = placement
         self._placement_group = placement_group
@@ -99,7 +103,9 @@ class TaskRunner:
         self._preparation = (
             EnvironmentPreparation(runtime, f"{order.key.workload}/{order.key.attempt}") if runtime else None
         )
-        self._launched: task_reaper.Launch | None = None
+        self._journal: TaskJournal | None = None
+        self._children_before: frozenset[int] = frozenset()
+        """Of this process, without those of the task."""
         self._place: CommandPlace | None = None
         self._sessions: TaskSessions | None = None
         self._working_directory: WorkingDirectory | None = None
@@ -182,7 +188,10 @@ class TaskRunner:
                         await self._ended(COULD_NOT_START, f"could not start: {unprepared.sentence}")
                     else:
                         await self._launch(start)
-                except OSError as error:
+                except StillThere as there:
+                    await self._tell(replace(self._report, unprepared=str(there)))
+                    await self._ended(None, "")
+                except (OSError, UserImpossible) as error:
                     await self._ended(COULD_NOT_START, f"could not start: {error}")
         return self._report
 
@@ -268,69 +277,53 @@ class TaskRunner:
     async def _launch(self, start: TaskStart) -> None:
         directory = self._working_directory.path if self._working_directory is not None else start.home
         paths = TaskPaths(start.home)
-        key, placement = self._order.key, self._placement
         log = self._log(paths)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        paths.checkpoint_directory(key.workload).mkdir(parents=True, exist_ok=True)
         self._write_task_file()
-        environment = task_environment(
-            self._order,
-            placement,
-            paths=paths,
-            session_address=start.session_address,
-            rendezvous=start.rendezvous,
-            inherited=os.environ,
-            program_directory=Path(sys.executable).parent,
-        )
-        program = TaskProgram(arguments_of(self._job.entry_point), environment)
-        if self._preparation is not None:
-            shared = (paths.checkpoint_directory(key.workload), paths.attempt_directory(key))
-            program = await self._preparation.program(
-                self._job, placement, environment, directory, shared, container=self._name
-            )
-        self._place = CommandPlace(directory, program.environment, tuple(program.beside), self._limit_beside)
-        launch: task_reaper.Launch = {
-            "arguments": program.arguments,
-            "environment": program.environment,
-            "directory": str(directory),
-            "log": str(log),
-            "afterwards": program.afterwards,
-        }
-        self._launched = launch
-        self._reaper = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(Path(task_reaper.__file__))),
-            stdin=PIPE,
-            stdout=PIPE,
-            start_new_session=True,
-        )
+        place = TaskPlace(self._order, self._job, self._placement, self._name, directory, log)
+        launched = await place.launch(start, self._preparation)
+        launch = launched.launch
+        user = None if launched.user is None else launched.user.launched()
+        beside, environment = tuple(launched.program.beside), launched.program.environment
+        self._place = CommandPlace(directory, environment, beside, self._limit_beside, None if beside else user)
+        mark = TaskMark.of(self._order.key, self._placement)
+        # What an older attempt has left here, however it came to that, ends before this one begins.
+        await asyncio.to_thread(make_way, start.home, mark)
+        self._journal = TaskJournal.of(paths, self._order, self._placement)
+        await asyncio.to_thread(self._journal.begin, start.started_s, launched.program.afterwards)
+        self._children_before = children()
+        self._reaper = await start_reaper()
         # Whatever it starts is limited with it.
         self._memory = MemoryWatch(start.home, start.memory, self._name, self._job.resources, log)
-        self._group = control_group(quote(self._name, safe=""))
+        self._group = control_group(mark.group_name(start.home))
         self._limit()
         self._command(json.dumps(launch).encode() + b"\n")
-        answer = await self._answer()
+        answer = await answer_of_reaper(self._reaper)
         if "process_id" not in answer:
             await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its reaper was killed')}")
             return
         self._process_id = int(answer["process_id"])
-        self._memory.begin(self._reaper.pid, self._process_id, placement, self._group)
+        self._memory.begin(self._reaper.pid, self._process_id, self._placement, self._group)
         await self._tell(replace(self._report, state=RunnerState.RUNNING, started_s=start.started_s))
         if self._copies is not None:
             self._copies.begin()
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(self._watch(self._reaper, launch))
 
-    async def _watch(self) -> None:
-        answer = await self._answer()
+    async def _watch(self, reaper: Process, launch: task_reaper.Launch) -> None:
+        answer = await answer_of_reaper(reaper)
         if "exit_code" in answer:
             await self._store_the_rest(in_order=int(answer["exit_code"]) >= 0)
             await self._ended(int(answer["exit_code"]), "")
             return
-        # The reaper was killed; the kernel has killed the main process, this ends what it had started.
-        with suppress(ProcessLookupError):
-            os.killpg(self._process_id, signal.SIGKILL)
-        if self._launched is not None:
-            # The next attempt must not meet what its guard is just about to end.
-            await asyncio.to_thread(task_reaper.run_afterwards, self._launched)
+        # The reaper was killed, or its guard: the other one has ended what the task had started. This ends what is left of it when
+        # both were.
+        if self._sessions is not None:
+            await self._sessions.end_all("the task has ended")
+        if self._group is not None:
+            with suppress(OSError):
+                self._group.kill()
+        await asyncio.to_thread(end_orphans, self._children_before)
+        # The next attempt must not meet what its guard is just about to end.
+        await asyncio.to_thread(task_reaper.run_afterwards, launch)
         await self._store_the_rest(in_order=False)
         await self._ended(-signal.SIGKILL, "the process that watched over it was killed")
 
@@ -367,11 +360,21 @@ class TaskRunner:
             ended_real_s=time.time(),
         )
         if self._group is not None:
-            # What still runs of the task is being killed, and the folder stays until it is asked for again.
+            # What commands beside it have left ends with it. A folder that cannot be removed is, when the workload runs here again.
             with suppress(OSError):
-                self._group.remove()
+                await asyncio.to_thread(self._group.end)
         await self._release_working_directory()
+        await self._keep(ended)
         await self._tell(ended)
+
+    async def _keep(self, ended: RunnerReport) -> None:
+        """On the disk, before anybody is told: what they know may be lost with them."""
+        if self._journal is None:
+            return
+        try:
+            await asyncio.to_thread(self._journal.end, replace(ended, version=self._report.version + 1))
+        except OSError as error:
+            _log.error("how a task ended cannot be kept", task=self._name, error=str(error))
 
     async def _release_working_directory(self) -> None:
         """It goes with the last task of the attempt on this machine, before anybody hears that the task has ended: then nobody
@@ -398,14 +401,6 @@ class TaskRunner:
             saved_progress = max(report.saved_progress, self._report.saved_progress)
             self._report = replace(report, version=self._report.version + 1, saved_progress=saved_progress)
             self._changed.notify_all()
-
-    async def _answer(self) -> dict[str, str | int]:
-        """The next line from the reaper; empty when it is gone."""
-        if self._reaper is None or self._reaper.stdout is None:
-            return {}
-        line = await self._reaper.stdout.readline()
-        answer: dict[str, str | int] = json.loads(line) if line else {}
-        return answer
 
     def _command(self, line: bytes) -> None:
         if self._reaper is not None and self._reaper.stdin is not None and not self._reaper.stdin.is_closing():
@@ -441,12 +436,17 @@ class TaskRunner:
         limit_cpus(process_id, self._placement.millicpus, self._name)
         if self._group is not None:
             try:
-                limit_bytes = None if self._memory is None else self._memory.limit_bytes(self._placement)
-                self._group.limit(self._placement.millicpus, limit_bytes)
                 self._group.add(process_id)
             except OSError as error:
                 _log.warning("a task has no control group", task=self._name, error=str(error))
                 self._group = None
+        if self._group is not None:
+            try:
+                limit_bytes = None if self._memory is None else self._memory.limit_bytes(self._placement)
+                self._group.limit(self._placement.millicpus, limit_bytes)
+            except OSError as error:
+                _log.warning("the control group of a task has no limits", task=self._name, error=str(error))
+                self._group = replace(self._group, limited=False)
         if self._memory is not None:
             self._memory.limit(self._placement, self._group)
 

@@ -20,6 +20,7 @@ from formats.fleet_file import read_fleet_file
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import read_tenants
 from services.database.embedded import stop_embedded
+from services.runtime.executor_kind import ExecutorKind
 from services.runtime.home import HomeLayout
 from services.runtime.home_processes import ProcessesLeft, end_processes_of, marked
 from services.runtime.home_state import HomeState, look_at
@@ -59,6 +60,8 @@ class RunningService:
     """What was asked for, and is otherwise in the service that was running."""
     mended: tuple[str, ...] = ()
     """What was down of the service that was running, or of its records, and is whole again."""
+    tasks_are_root: bool = False
+    """Though nobody has said that they may be."""
 
 
 class StartInterrupted(KeyboardInterrupt):
@@ -73,6 +76,7 @@ def up(
     `progress` gets what it is busy with. Raises ServiceNotStarted, and before anything is started FormatError for a file
     that makes no sense, PortNotAvailable and HomeNotWritable; StartInterrupted where it goes on without the caller.
     """
+    tasks_are_root = _check_files(options)
     layout = HomeLayout(options.home)
     state = _require_free(options, layout)
     if state.was_up:
@@ -82,7 +86,7 @@ def up(
         service = _until_ready(watcher, layout, patience_s, progress)
     except KeyboardInterrupt as interrupt:
         raise StartInterrupted from interrupt
-    return replace(service, mended=_left_behind(state))
+    return replace(service, mended=_left_behind(state), tasks_are_root=tasks_are_root)
 
 
 def stay_up(options: HostOptions) -> NoReturn:
@@ -90,6 +94,7 @@ def stay_up(options: HostOptions) -> NoReturn:
 
     Raises as `up` does before anything is started, and ServiceNotStarted for a home whose service is up.
     """
+    _check_files(options)
     layout = HomeLayout(options.home)
     state = _require_free(options, layout)
     if state.was_up:
@@ -101,7 +106,6 @@ def stay_up(options: HostOptions) -> NoReturn:
 
 def _require_free(options: HostOptions, layout: HomeLayout) -> HomeState:
     """How the home is, where a service is up or can be started; else raises what `up` does."""
-    _check_files(options)
     state = look_at(layout)
     if state.host is None and not state.watcher_lives and not host_lock_is_held(layout.host_lock):
         _check_port(options)
@@ -201,8 +205,11 @@ def _whose(layout: HomeLayout) -> str:
     )
 
 
-def _check_files(options: HostOptions) -> None:
-    """Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end."""
+def _check_files(options: HostOptions) -> bool:
+    """Whether tasks run as root and nobody has said so. Raises FormatError with every problem of the first wrong file: the host reads some
+    of them only at the end; and UserImpossible where no task could be started on this machine as it is configured."""
+    starts_tasks = options.executor is ExecutorKind.RAY and options.ray_address is None
+    tasks_are_root = starts_tasks and os.geteuid() == 0
     for named in (options.configuration_file, options.fleet_file, options.tenants_file):
         if named is not None and named.exists() and not named.is_file():
             # The host reads it again, and a pipe would be empty by then.
@@ -210,12 +217,18 @@ def _check_files(options: HostOptions) -> None:
     if options.configuration_file is not None:
         # Everything that can be configured takes a second to import.
         from services.configuration import load_configuration
+        from services.execution.task_user import task_user
 
-        load_configuration(options.configuration_file)
+        configuration = load_configuration(options.configuration_file)
+        if starts_tasks:
+            settled = configuration.tasks.run_as is not None or configuration.tasks.allow_root is not None
+            tasks_are_root = tasks_are_root and not settled
+            task_user(configuration.tasks.settings())
     fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
     tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()
     if fleet is not None:
         fleet_with_virtual_clusters(fleet, declarations_of(tenants))
+    return tasks_are_root
 
 
 def _check_port(options: HostOptions) -> None:

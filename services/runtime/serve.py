@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 
 from formats.problems import listed
 from services.database import fleet_store
 from services.database.engine import Database
 from services.database.migrations_runner import require_tables
+from services.execution.task_user import task_user
 from services.log_output import configure_logging
 from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.executor_kind import ExecutorKind
@@ -22,6 +24,8 @@ _NAMED = 20
 
 def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
+    if request.kind is TierKind.CLUSTER and request.executor is ExecutorKind.RAY:
+        request = _with_root_settled(request)
     configure_logging()
     lower_own_score(SERVICE_SCORE)
     require_tables(request.database_url)
@@ -34,6 +38,16 @@ def serve(request: TierRequest) -> None:
         join_ray()
     with asyncio.Runner(loop_factory=WatchedEventLoop) as runner:
         runner.run(_serve(request))
+
+
+def _with_root_settled(request: TierRequest) -> TierRequest:
+    """Here nobody sits at the machine and has typed it: tasks run as root only where that is configured. Raises UserImpossible where they
+    would on this machine; on others their runners refuse."""
+    tasks = request.configuration.tasks
+    if tasks.allow_root is None:
+        tasks = tasks.model_copy(update={"allow_root": False})
+    task_user(tasks.settings())
+    return replace(request, configuration=request.configuration.model_copy(update={"tasks": tasks}))
 
 
 class NotInFleet(Exception):

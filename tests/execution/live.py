@@ -19,8 +19,10 @@ from services.execution.executor import AttemptPhase, AttemptStatus, LogRequest
 from services.execution.memory_watch import MemorySettings
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
+from services.execution.task_user import TaskSettings
 from services.storage.store_urls import StoreUrls
 from tests.execution.conftest import MACHINES, cluster_of
+from tests.house.session_guards import SESSION_VARIABLE
 
 PATIENCE_S = 240.0
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -37,6 +39,7 @@ def make_executor(
     checkpoints: str = "",
     logs: str = "",
     build_timeout_s: float = BUILD_TIMEOUT_S,
+    tasks: TaskSettings | None = None,
     cluster: ClusterId | None = None,
 ) -> RayExecutor:
     """The executor of a cluster of its own for each home, unless the cluster is named."""
@@ -48,6 +51,7 @@ def make_executor(
         allow_interval_s=0.2,
         memory=memory or MemorySettings(),
         build_timeout_s=build_timeout_s,
+        tasks=tasks or TaskSettings(variables=(SESSION_VARIABLE,)),
     )
     return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 
@@ -114,10 +118,11 @@ async def running(executor: RayExecutor, session_address: str = "127.0.0.1:9") -
 
 async def become_true(condition: Callable[[], bool]) -> None:
     """Waits for something that happens outside this process."""
-    await asyncio.to_thread(_look_until, condition)
+    await asyncio.to_thread(wait_until, condition)
 
 
-def _look_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
+    """The same outside of an event loop."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, "it did not become true"
@@ -132,6 +137,12 @@ async def until_processes(mark: str, count: int) -> None:
 async def until_text(path: Path, text: str) -> None:
     """Waits until a file has the text in it."""
     await become_true(lambda: path.exists() and text in path.read_text())
+
+
+def watchers_of(process: psutil.Process) -> tuple[psutil.Process, psutil.Process, psutil.Process]:
+    """The reaper, the guard and the runner of the main process of a task."""
+    reaper, guard, runner, *_ = process.parents()
+    return reaper, guard, runner
 
 
 def processes_with(mark: str) -> list[psutil.Process]:

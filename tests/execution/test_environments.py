@@ -13,7 +13,15 @@ from domain.workload import Command, JobSpecification, PythonCallable
 from services.execution.environment_cache import place_of
 from services.execution.executor import AttemptPhase
 from services.execution.prepared_environment import PreparedEnvironment
-from tests.execution.live import become_true, make_executor, processes_with, running, until_processes, wait_until_gone
+from tests.execution.live import (
+    become_true,
+    make_executor,
+    processes_with,
+    running,
+    until_processes,
+    wait_until_gone,
+    watchers_of,
+)
 from tests.execution.orders import job, key, order, shell
 from tests.execution.small_wheel import write_wheel
 
@@ -161,10 +169,7 @@ def test_a_container_ends_with_its_task_whatever_is_killed(home: Path, tmp_path:
             await watched.phase(key(), AttemptPhase.RUNNING)
             await become_true(lambda: any(one.name() == "sleep" for one in processes_with(mark)))
             (client,) = [one for one in processes_with(str(engine)) if one.cmdline()[0].endswith("bash")]
-            reaper = client.parent()
-            runner = reaper and reaper.parent()
-            assert reaper
-            assert runner
+            reaper, _guard, runner = watchers_of(client)
             runner.suspend()
             reaper.kill()
             runner.kill()

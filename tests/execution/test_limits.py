@@ -94,6 +94,25 @@ def test_below_the_root_there_is_a_folder_of_our_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("controllers", ["", "cpu", "memory io"])
-def test_where_the_kernel_offers_no_limits_there_is_no_group(tmp_path: Path, controllers: str) -> None:
-    assert control_group("task", {FOLDER_VARIABLE: str(offered(tmp_path, controllers))}) is None
-    assert control_group("task", {}, tmp_path / "nowhere") is None
+def test_where_the_kernel_offers_no_limits_a_group_holds_processes_together(tmp_path: Path, controllers: str) -> None:
+    group = control_group("task", {FOLDER_VARIABLE: str(offered(tmp_path, controllers))})
+    assert group == ControlGroup(tmp_path / "task", limited=False)
+    group.limit(1000, 2**30)
+    group.add(77)
+    assert [file.name for file in group.folder.iterdir()] == ["cgroup.procs"]
+    assert control_group("task", {}, tmp_path / "nowhere", tmp_path / "none") is None
+
+
+def test_groups_are_made_below_the_second_root_or_the_own_group_where_the_root_has_none(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("4:memory:/elsewhere\n0::/user.slice/shell\n")
+    offered(tmp_path, "")
+    for name in ("user.slice", "user.slice/shell", "user.slice/shell/topmast"):
+        offered(tmp_path / name, "")
+    (tmp_path / "topmast").write_text("as if it could not be made")
+    assert control_group("task", {}, tmp_path, own) == ControlGroup(
+        tmp_path / "user.slice/shell/topmast/task", limited=False
+    )
+    for name in ("unified", "unified/topmast"):
+        offered(tmp_path / name, "")
+    assert control_group("task", {}, tmp_path, own) == ControlGroup(tmp_path / "unified/topmast/task", limited=False)

@@ -33,6 +33,7 @@ from tests.execution.live import (
     until_processes,
     until_text,
     wait_until_gone,
+    watchers_of,
 )
 from tests.execution.orders import job, key, order, placement, shell
 
@@ -135,9 +136,7 @@ def test_a_runner_that_is_killed_takes_its_process_along_and_the_attempt_is_lost
             await watched.executor.execute(order(*jobs))
             await watched.phase(key(), AttemptPhase.RUNNING)
             await until_processes("86400.3333", 1)
-            reaper = processes_with("86400.3333")[0].parent()
-            runner = reaper.parent() if reaper is not None else None
-            assert runner is not None
+            *_, runner = watchers_of(processes_with("86400.3333")[0])
             os.kill(runner.pid, signal.SIGKILL)
             lost = await watched.phase(key(), AttemptPhase.LOST)
             await asyncio.to_thread(wait_until_gone, "86400.333")
@@ -169,8 +168,7 @@ def test_a_reaper_that_is_killed_takes_its_process_along(home: Path) -> None:
             await watched.executor.execute(order(shell(SLEEP.format(mark="4444"))))
             await watched.phase(key(), AttemptPhase.RUNNING)
             await until_processes("86400.4444", 1)
-            reaper = processes_with("86400.4444")[0].parent()
-            assert isinstance(reaper, psutil.Process)
+            reaper, *_ = watchers_of(processes_with("86400.4444")[0])
             os.kill(reaper.pid, signal.SIGKILL)
             failed = await watched.phase(key(), AttemptPhase.FAILED)
             await asyncio.to_thread(wait_until_gone, "86400.4444")

@@ -31,6 +31,7 @@ from tests.execution.live import (
     until_processes,
     until_text,
     wait_until_gone,
+    watchers_of,
 )
 from tests.execution.orders import emulated, key, order, shell
 from topmast.v1 import cluster_manager_pb2 as messages
@@ -227,9 +228,7 @@ def test_a_killed_runner_leaves_no_command_behind(home: Path) -> None:
     async def story(manager: Manager) -> None:
         ending = asyncio.create_task(manager.refused(opening("sh", "-c", "setsid sleep 86400.7004")))
         await until_processes("86400.7004", 2)
-        reaper = processes_with("86400.7001")[0].parent()
-        runner = reaper.parent() if reaper is not None else None
-        assert runner is not None
+        *_, runner = watchers_of(processes_with("86400.7001")[0])
         os.kill(runner.pid, signal.SIGKILL)
         await asyncio.to_thread(wait_until_gone, "86400.700")
         assert await ending == (grpc.StatusCode.FAILED_PRECONDITION, "the runner of the task is gone")

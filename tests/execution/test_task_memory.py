@@ -18,13 +18,13 @@ from domain.resources import TaskResources
 from domain.workload import Command, JobSpecification
 from services.execution.control_group import ControlGroup
 from services.execution.executor import AttemptPhase, SessionImpossible, SessionTarget
-from services.execution.gang import Member
+from services.execution.gang_member import Member
 from services.execution.memory_watch import MemoryEnd, MemorySettings, MemoryWatch
 from services.execution.runner_messages import RunnerReport, RunnerState
 from services.execution.session_frames import FrameKind, SessionCommand, number_of
 from services.execution.watched_tasks import WatchedTask, WatchedTasks
 from services.oom_score import lower_own_score
-from tests.execution.live import Watched, make_executor, processes_with, running, until_text
+from tests.execution.live import Watched, make_executor, processes_with, running, until_text, watchers_of
 from tests.execution.orders import job, key, order, placement
 
 GREEDY = Path(__file__).with_name("greedy.py")
@@ -45,6 +45,7 @@ def placed(mebibytes: int) -> tuple[TaskPlacement, ...]:
 async def start(watched: Watched, workload: str, holds: JobSpecification, mebibytes: int, home: Path) -> None:
     """Returns when it holds its memory."""
     await watched.executor.execute(order(holds, workload=workload, placements=placed(mebibytes)))
+    await watched.phase(key(workload), AttemptPhase.RUNNING)
     await until_text(home / f"logs/{workload}/1/train-0.log", "holds")
 
 
@@ -90,11 +91,7 @@ def test_the_kernel_would_end_a_task_and_what_it_starts_before_its_runner_or_a_t
             await start(watched, "w", holding("children", 2, 64, "86400.6602"), 64, home)
             assert "score 1000" in await watched.log(key())
             (main,) = processes_with("86400.6602")
-            reaper = main.parent()
-            assert reaper is not None
-            runner = reaper.parent()
-            assert runner is not None
-            for process in (reaper, runner, psutil.Process()):
+            for process in (*watchers_of(main), psutil.Process()):
                 assert score_of(process.pid) < score_of(main.pid)
 
     asyncio.run(scenario())

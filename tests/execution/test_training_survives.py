@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from domain.workload import Command, JobSpecification
@@ -27,6 +26,7 @@ from tests.execution.live import (
     until_processes,
     until_text,
     wait_until_gone,
+    watchers_of,
 )
 from tests.execution.orders import job, key, order, placement, shell
 from topmast.v1 import cluster_manager_pb2
@@ -244,9 +244,7 @@ def test_a_runner_that_died_unseen_is_lost_on_adoption(ray_address: str, home: P
         await first.execute(order(shell("exec sleep 86400.7777", tasks=2)))
         await until_processes("86400.7777", 2)
         await first.close()
-        reaper = processes_with("86400.7777")[0].parent()
-        runner = reaper.parent() if isinstance(reaper, psutil.Process) else None
-        assert isinstance(runner, psutil.Process)
+        *_, runner = watchers_of(processes_with("86400.7777")[0])
         os.kill(runner.pid, signal.SIGKILL)
         await asyncio.to_thread(runner.wait)
         async with running(make_executor(home)) as watched:

@@ -24,7 +24,7 @@ from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
-from services.configuration import Configuration
+from services.configuration import Configuration, TasksConfiguration
 from services.database.embedded import EmbeddedLayout, is_running, stop_embedded
 from services.database.server_processes import read_postmaster_id
 from services.runtime.home import HomeLayout
@@ -35,6 +35,7 @@ from services.tiers.free_port import free_port
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
 from simulator.validation.report import ValidationReport
+from tests.house.session_guards import SESSION_VARIABLE
 from tests.live.running import is_end
 from topmast import Client, Event, TopmastError, UnavailableError, Workload
 
@@ -238,7 +239,10 @@ def real_service(
     mark = uuid.uuid4().hex
     os.environ[_MARK_VARIABLE] = mark
     try:
-        options = _options(home, fleet, tenants, clock_speed, configuration or Configuration(), tiers)
+        configuration = configuration or Configuration()
+        marked = TasksConfiguration(variables=[_MARK_VARIABLE, SESSION_VARIABLE])
+        configuration = configuration.model_copy(update={"tasks": marked})
+        options = _options(home, fleet, tenants, clock_speed, configuration, tiers)
         options = options.model_copy(update={"standby": standby})
         with Client(up(options).address) as client:
             service = RealService(options, mark, fleet, tenants, client)

@@ -140,5 +140,9 @@ def up(
         note(f"this was not as it should be, and is now: {mended}")
     for difference in service.not_taken_over:
         note(str(difference))
+    if service.tasks_are_root:
+        note(
+            "tasks run as root here; scheduler.yaml can name another user for them: tasks.run_as (tasks.allow_root: true is silent)"
+        )
     if fleet is None and not service.was_running:
         note("without --fleet it has the machines that were applied before; if none: topmast apply -f fleet.yaml")
