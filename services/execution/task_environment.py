@@ -14,8 +14,12 @@ from services.execution.executor import AttemptOrder
 from services.execution.task_mark import TaskMark
 from services.execution.task_paths import TaskPaths
 
+SERVICE_HOME_VARIABLE = "TOPMAST_SERVICE_HOME"
+"""In the environment of all that a local service starts: by it, what is left of the service is found."""
+
 _INHERITED = frozenset(
     {
+        SERVICE_HOME_VARIABLE,
         "COLUMNS",
         "CONDA_PREFIX",
         "CUDA_HOME",

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 
+from services.execution.task_environment import SERVICE_HOME_VARIABLE
 from services.runtime.home import HomeLayout
 from services.runtime.process_identity import lives
 
-MARK_VARIABLE = "TOPMAST_SERVICE_HOME"
 _WITH_LOCKS = ("services.runtime.host", "services.runtime.host_watcher", "services.database.supervisor")
 _POLL_REAL_S = 0.05
 
@@ -31,7 +31,7 @@ class ProcessesLeft(Exception):
 
 def marked(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment with which a service of this home is started."""
-    return {**environment, MARK_VARIABLE: str(home)}
+    return {**environment, SERVICE_HOME_VARIABLE: str(home)}
 
 
 def processes_of(home: Path) -> list[psutil.Process]:
@@ -40,7 +40,7 @@ def processes_of(home: Path) -> list[psutil.Process]:
     sessions = f"{HomeLayout(home).ray_sessions}{os.sep}"
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.environ().get(MARK_VARIABLE) == str(home) or _writes_to(process).startswith(sessions):
+            if process.environ().get(SERVICE_HOME_VARIABLE) == str(home) or _writes_to(process).startswith(sessions):
                 found[process.pid] = process
                 if not _has_lock(process):
                     found.update({child.pid: child for child in process.children(recursive=True)})
