@@ -37,6 +37,8 @@ from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
 from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.memory_watch import LOOK_EVERY_S, RESERVE_BYTES, MemorySettings
+from services.log_settings import LogSettings
+from services.metrics.settings import MetricsSettings
 from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.retention.age import BadAge, check_age, least_age_s
@@ -203,8 +205,19 @@ class Configuration(Schema):
     notifications: NotificationSettings = NotificationSettings()
     """How users' URLs are told of what happens to their workloads."""
 
+    metrics: MetricsSettings = MetricsSettings()
+    """Where the service's metrics can be read."""
+
+    logs: LogSettings = LogSettings()
+    """How large the service's log files grow."""
+
     data: DataSettings = DataSettings()
     """Where tables are stored, how they move, and where they should be."""
+
+    def with_metrics_at(self, host: str | None, port: int | None) -> Configuration:
+        """The same with metrics served there; None: as it says."""
+        named = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        return self.model_copy(update={"metrics": self.metrics.model_copy(update=named)})
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""

@@ -37,6 +37,7 @@ from services.execution.executor import (
     UnknownTask,
 )
 from services.grpc_errors import Exhausted, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.metrics.service_metrics import ServiceMetrics
 from services.storage.storage_folder import StoreFailed
 from services.wire.plans import attempt_to_text
 from topmast.v1 import (
@@ -108,7 +109,18 @@ class FencingToken:
 class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     """Orders in, statuses out."""
 
-    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate, token: FencingToken) -> None:
+    def __init__(
+        self,
+        cluster: ClusterId,
+        executor: Executor,
+        gate: Gate,
+        token: FencingToken,
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
+        orders = (metrics or ServiceMetrics()).orders
+        self._executed, self._stopped, self._resized, self._forgotten = (
+            orders.labels(cluster, order) for order in ("execute", "stop", "resize", "forget")
+        )
         self._cluster = cluster
         self._executor = executor
         self._gate = gate
@@ -132,6 +144,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
             await self._token.check(request.fencing_token)  # a newer session may have begun meanwhile
             try:
                 await self._executor.execute(order)
+                self._executed.inc()
             except StaleOrder as refusal:
                 stale.append(refusal)
         if stale:
@@ -150,6 +163,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         for key in keys:
             await self._token.check(request.fencing_token)
             await self._executor.stop(key, request.grace_s)
+            self._stopped.inc()
         return cluster_manager_pb2.StopAttemptResponse()
 
     async def ResizeAttempt(
@@ -164,6 +178,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         await self._token.check(request.fencing_token)
         with _told_to_the_caller():
             await self._executor.resize(key, placements, request.revision, request.work_rate or 1.0)
+        self._resized.inc()
         return cluster_manager_pb2.ResizeAttemptResponse()
 
     async def GetStatus(
@@ -201,6 +216,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         keys = keys_from_proto(request.attempts)
         await self._token.check(request.fencing_token)
         await self._executor.forget(keys)
+        self._forgotten.inc(len(keys))
         return cluster_manager_pb2.ForgetAttemptsResponse()
 
     async def ReadLogs(

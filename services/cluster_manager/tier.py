@@ -26,6 +26,7 @@ from services.database.lease_store import CLUSTER_PREFIX
 from services.database.revision_store import Subject, load_revision
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
+from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -55,6 +56,7 @@ class ClusterManagerTier:
         *,
         home: Path,
         on_ray: bool,
+        metrics: ServiceMetrics | None = None,
     ) -> None:
         """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only."""
         self._cluster = cluster
@@ -63,6 +65,7 @@ class ClusterManagerTier:
         self._configuration = configuration
         self._home = home
         self._on_ray = on_ray
+        self._metrics = metrics or ServiceMetrics()
         self._listen = ""
 
     async def start(self, listen: str) -> int:
@@ -82,6 +85,7 @@ class ClusterManagerTier:
             self._configuration.lease.duration_real_s,
             silence_real_s=self._configuration.lease.silence_real_s,
             tasks_stop_after_real_s=self._configuration.lease.tasks_stop_after_real_s,
+            metrics=self._metrics,
         )
         while True:
             lease = await keeper.wait_until_held()
@@ -109,6 +113,7 @@ class ClusterManagerTier:
                 issued_token=self._issued_token,
                 may_act=lambda: keeper.certain,
                 adopted=guard.end_what_is_over,
+                metrics=self._metrics,
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))

@@ -30,6 +30,8 @@ from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import Unavailable
+from services.metrics.service_metrics import ServiceMetrics
+from services.metrics.state_look import StateLook
 from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
 from services.tiers.grpc_server import TierServer
@@ -49,18 +51,28 @@ _log = structlog.get_logger(__name__)
 class GlobalSchedulerTier:
     """The global scheduler: `run` until cancelled."""
 
-    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration, *, home: Path) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: ServiceClock,
+        configuration: Configuration,
+        *,
+        home: Path,
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
         self._database = database
+        self._metrics = metrics = metrics or ServiceMetrics()
         self._configuration = configuration
         self._lease: Lease | None = None
         self._changed = asyncio.Event()
         self._surroundings = SurroundingsKeeper(database)
-        self._batcher = SubmissionBatcher(database, clock, self._surroundings.present)
+        self._batcher = SubmissionBatcher(database, clock, self._surroundings.present, metrics)
         self._uploads = FleetUploads(database, clock, self._surroundings.refresh)
         storage = configuration.storage
         self._packages = PackageUploads(database, storage, storage.packages_url(home))
         self._watchers = WorkloadWatchers(database)
-        self._scan_loop = ScanLoop(database, clock, configuration)
+        self._scan_loop = ScanLoop(database, clock, configuration, metrics)
+        self._state_look = StateLook(database, clock, configuration.metrics, metrics)
         self._dependency_watch = DependencyWatch(database, clock)
         self._array_turns = ArrayTurns(database, clock)
         self._level_timer = LevelTimer(database, clock, configuration)
@@ -98,6 +110,8 @@ class GlobalSchedulerTier:
                 package_pb2.DESCRIPTOR.services_by_name["Packages"],
             ],
             register,
+            tier=GLOBAL_LEASE,
+            metrics=metrics,
         )
 
     async def start(self, listen: str) -> int:
@@ -115,6 +129,7 @@ class GlobalSchedulerTier:
             address,
             times.duration_real_s,
             silence_real_s=times.silence_real_s,
+            metrics=self._metrics,
         )
         telling = asyncio.ensure_future(self._tell_health())
         try:
@@ -149,6 +164,7 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._uploads.run()),
             asyncio.ensure_future(self._packages.run()),
             asyncio.ensure_future(self._notifier.run(lease, address)),
+            asyncio.ensure_future(self._state_look.run()),
         ]
         if self._migrations is not None:
             tasks.append(asyncio.ensure_future(self._migrations.run(lease, keeper.certain_until_real_s)))

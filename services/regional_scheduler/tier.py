@@ -18,8 +18,10 @@ from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.lease_store import REGIONAL_PREFIX, Lease, LeaseLost
+from services.metrics.service_metrics import ServiceMetrics
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.region_metrics import RegionMetrics
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import RegionGone, SessionOver
@@ -44,8 +46,18 @@ _log = structlog.get_logger(__name__)
 class RegionalSchedulerTier:
     """One region's scheduler: `run` until cancelled."""
 
-    def __init__(self, region: RegionId, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        region: RegionId,
+        database: Database,
+        clock: ServiceClock,
+        configuration: Configuration,
+        *,
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
         self._region = region
+        self._metrics = metrics = metrics or ServiceMetrics()
+        self._region_metrics = RegionMetrics(region, metrics)
         self._database = database
         self._clock = clock
         self._configuration = configuration
@@ -54,6 +66,8 @@ class RegionalSchedulerTier:
         self._server = TierServer(
             [regional_scheduler_pb2.DESCRIPTOR.services_by_name["RegionalScheduler"]],
             lambda server: regional_scheduler_pb2_grpc.add_RegionalSchedulerServicer_to_server(servicer, server),
+            tier=f"{REGIONAL_PREFIX}{region}",
+            metrics=metrics,
         )
 
     async def start(self, listen: str) -> int:
@@ -69,6 +83,7 @@ class RegionalSchedulerTier:
             address,
             self._configuration.lease.duration_real_s,
             silence_real_s=self._configuration.lease.silence_real_s,
+            metrics=self._metrics,
         )
         while True:
             await self._until_in_fleet()
@@ -125,8 +140,10 @@ class RegionalSchedulerTier:
         if memory is None:
             raise RegionGone(f"the fleet has no region {self._region}")
         inbox = Inbox()
-        session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox)
+        metrics = self._region_metrics
+        session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox, metrics)
         self._session = session
+        metrics.session_began()
         try:
             await self._server.set_serving(serving=True)
             _log.info(

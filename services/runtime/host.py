@@ -289,7 +289,14 @@ def _hosting(options: HostOptions) -> TierHosting:
 
         return TierActors(options.home, load_configuration(options.configuration_file), options.executor)
     settings = ChildSettings(
-        "", options.home, options.executor, kernels=True, configuration_file=options.configuration_file
+        "",
+        options.home,
+        options.executor,
+        kernels=True,
+        configuration_file=options.configuration_file,
+        shared=options.shares_processes,
+        metrics_port=options.metrics_port,
+        logs=options.logs,
     )
     return TierChildren(settings, shared=options.shares_processes)
 
@@ -315,7 +322,7 @@ def main(arguments: Sequence[str]) -> int:
     """The host process: takes HostOptions as its one argument, in JSON."""
     options = HostOptions.model_validate_json(arguments[0])
     layout = HomeLayout(options.home)
-    configure_logging(layout.host_log)
+    configure_logging(layout.host_log, options.logs)
     # With it all that it starts: the database, Ray, tiers. Tasks get another one.
     lower_own_score(SERVICE_SCORE)
     try:

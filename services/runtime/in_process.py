@@ -18,6 +18,7 @@ from domain.tenant import Tenant
 from services.configuration import Configuration
 from services.database import catalog_store, fleet_store, lease_store, tenant_store
 from services.database.engine import Database
+from services.metrics.service_metrics import ServiceMetrics
 from services.runtime.clock_record import record_clock
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierKind
@@ -35,6 +36,8 @@ class InProcessService:
     fleet: Fleet
     home: Path
     configuration: Configuration
+    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
+    """Of all tiers."""
     address: str = ""
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -47,7 +50,7 @@ class InProcessService:
         """Starts one tier; returns where it listens. Under an `alias` it is one more of the same, which stands by."""
         request = next(request for request in self._requests() if request.name == name)
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(run_tier(request, listening.set_result))
+        task = asyncio.ensure_future(run_tier(request, listening.set_result, metrics=self.metrics))
         self._running[alias or name] = task
         both: set[asyncio.Future[None] | asyncio.Future[str]] = {task, listening}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

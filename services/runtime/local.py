@@ -17,6 +17,8 @@ from formats.fleet_file import read_fleet_file
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import read_tenants
 from services.database.embedded import stop_embedded
+from services.metrics.settings import LOOPBACK
+from services.metrics.targets import served_metrics
 from services.runtime.home import HomeLayout
 from services.runtime.host_lock import HOME_TAKEN, host_lock_is_held
 from services.runtime.host_options import LONGEST_GRACE_REAL_S, HostOptions
@@ -44,6 +46,8 @@ class RunningService:
     address: str
     process_id: int
     was_running: bool
+    metrics: tuple[str, ...] = ()
+    """Where processes of tiers serve their metrics."""
     not_taken_over: tuple[OptionDifference, ...] = ()
     """What was asked for, and is otherwise in the service that was running."""
 
@@ -60,12 +64,18 @@ def up(
     `progress` gets what it is busy with. Raises ServiceNotStarted, and before anything is started FormatError for a file
     that makes no sense and PortNotAvailable; StartInterrupted where it goes on without the caller.
     """
-    _check_files(options)
+    options = _check_files(options)
     layout = HomeLayout(options.home)
     record = read_host_record(layout.host_record)
     if record is not None and record.process is not None and record.state is HostState.READY:
         differences = option_differences(options, digests_of(options), record.options, record.digests)
-        return RunningService(record.address, record.process_id, was_running=True, not_taken_over=differences)
+        return RunningService(
+            record.address,
+            record.process_id,
+            was_running=True,
+            metrics=served_metrics(options.home),
+            not_taken_over=differences,
+        )
     if host_lock_is_held(layout.host_lock):
         raise ServiceNotStarted(_whose(layout))
     _check_port(options)
@@ -84,7 +94,7 @@ def _until_ready(host: int, layout: HomeLayout, patience_s: float, progress: Cal
         record = read_host_record(layout.host_record)
         if record is not None and record.process_id == host:
             if record.state is HostState.READY:
-                return RunningService(record.address, host, was_running=False)
+                return RunningService(record.address, host, was_running=False, metrics=served_metrics(layout.home))
             if record.state is HostState.FAILED:
                 os.waitpid(host, 0)
                 raise ServiceNotStarted(f"{record.stage} (log: {layout.host_log})")
@@ -115,8 +125,11 @@ def _whose(layout: HomeLayout) -> str:
     )
 
 
-def _check_files(options: HostOptions) -> None:
-    """Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end."""
+def _check_files(options: HostOptions) -> HostOptions:
+    """The options with what the host needs of scheduler.yaml before it has read that.
+
+    Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end.
+    """
     for named in (options.configuration_file, options.fleet_file, options.tenants_file):
         if named is not None and named.exists() and not named.is_file():
             # The host reads it again, and a pipe would be empty by then.
@@ -125,17 +138,20 @@ def _check_files(options: HostOptions) -> None:
         # Everything that can be configured takes a second to import.
         from services.configuration import load_configuration
 
-        load_configuration(options.configuration_file)
+        options = options.model_copy(update={"logs": load_configuration(options.configuration_file).logs})
     fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
     tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()
     if fleet is not None:
         fleet_with_virtual_clusters(fleet, declarations_of(tenants))
+    return options
 
 
 def _check_port(options: HostOptions) -> None:
     """Raises PortNotAvailable when the global scheduler could not listen where it is to."""
     if options.port:
         require_port(options.listen_host, options.port)
+    if options.metrics_port and options.shares_processes:
+        require_port(LOOPBACK, options.metrics_port, option="--metrics-port")
 
 
 def _spawn_host(options: HostOptions, log: Path) -> int:

@@ -17,6 +17,8 @@ import structlog
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.engine import Database
+from services.metrics.endpoint import serving_metrics
+from services.metrics.service_metrics import ServiceMetrics
 from services.runtime.clock_record import load_clock
 from services.runtime.collection import forget_for_collection, short_collections
 from services.runtime.executor_kind import ExecutorKind
@@ -55,24 +57,30 @@ async def run_tier(
     *,
     waiting: Callable[[], None] = lambda: None,
     database: Database | None = None,
+    metrics: ServiceMetrics | None = None,
 ) -> None:
     """Runs the tier until cancelled; `listening` gets the address once it can be called.
 
     `waiting` is called, once, when somebody else has the port. `database`: one that is open, where several tiers of a process
-    share one.
+    share one. `metrics`: of the process, which its tiers share.
     """
+    metrics = metrics or ServiceMetrics()
     if database is not None:
-        await _run_on(database, request, listening, waiting)
+        await _run_on(database, request, listening, waiting, metrics)
         return
-    async with Database(request.database_url) as own:
-        await _run_on(own, request, listening, waiting)
+    async with Database(request.database_url, metrics=metrics) as own:
+        await _run_on(own, request, listening, waiting, metrics)
 
 
 async def _run_on(
-    database: Database, request: TierRequest, listening: Callable[[str], None], waiting: Callable[[], None]
+    database: Database,
+    request: TierRequest,
+    listening: Callable[[str], None],
+    waiting: Callable[[], None],
+    metrics: ServiceMetrics,
 ) -> None:
     clock = await database.run(load_clock, give_up_after_s=float("inf"))
-    tier = _make_tier(request, database, clock)
+    tier = _make_tier(request, database, clock, metrics)
     forget_for_collection()
     host = request.listen.rpartition(":")[0]
     port = await _listen(tier, request.listen, waiting)
@@ -100,19 +108,19 @@ async def _listen(tier: Tier, listen: str, waiting: Callable[[], None]) -> int:
             await asyncio.sleep(_BIND_RETRY_REAL_S)
 
 
-def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) -> Tier:
+def _make_tier(request: TierRequest, database: Database, clock: ServiceClock, metrics: ServiceMetrics) -> Tier:
     # Only what this tier needs is imported: a cluster manager has no use for the planner, nor a region for Ray.
     match request.kind:
         case TierKind.GLOBAL:
             from services.global_scheduler.tier import GlobalSchedulerTier
 
-            return GlobalSchedulerTier(database, clock, request.configuration, home=request.home)
+            return GlobalSchedulerTier(database, clock, request.configuration, home=request.home, metrics=metrics)
         case TierKind.REGIONAL:
             from services.regional_scheduler.tier import RegionalSchedulerTier
 
             if request.region is None:
                 raise ValueError("a regional scheduler needs a region")
-            return RegionalSchedulerTier(request.region, database, clock, request.configuration)
+            return RegionalSchedulerTier(request.region, database, clock, request.configuration, metrics=metrics)
         case TierKind.CLUSTER:
             from services.cluster_manager.tier import ClusterManagerTier
 
@@ -125,18 +133,23 @@ def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) ->
                 request.configuration,
                 home=request.home,
                 on_ray=request.executor is ExecutorKind.RAY,
+                metrics=metrics,
             )
 
 
 async def run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
     """Runs the tier, alone in its process, on a loop that is watched, until `stop` is set; what breaks it is raised."""
-    with short_collections():
-        async with watched_loop(request.name):
-            await _run_until(request, listening, stop)
+    metrics = ServiceMetrics()
+    settings = request.configuration.metrics
+    with short_collections(), serving_metrics(metrics, settings, request.home, request.name):
+        async with watched_loop(request.name, metrics.observe_block(request.name)):
+            await _run_until(request, listening, stop, metrics)
 
 
-async def _run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
-    running = asyncio.ensure_future(run_tier(request, listening))
+async def _run_until(
+    request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event, metrics: ServiceMetrics
+) -> None:
+    running = asyncio.ensure_future(run_tier(request, listening, metrics=metrics))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

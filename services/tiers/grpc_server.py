@@ -10,6 +10,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.grpc_errors import CanonicalErrors
+from services.metrics.counted_calls import CountedCalls
+from services.metrics.service_metrics import ServiceMetrics
 
 LARGEST_MESSAGE_BYTES = 64 * 2**20
 
@@ -29,9 +31,19 @@ _OPTIONS = (
 class TierServer:
     """One tier's gRPC server; NOT_SERVING until that is changed."""
 
-    def __init__(self, services: Sequence[ServiceDescriptor], register: Callable[[grpc.aio.Server], None]) -> None:
-        """`register` adds the servicers of `services` to the server."""
-        self._server = grpc.aio.server(interceptors=[CanonicalErrors()], options=_OPTIONS)
+    def __init__(
+        self,
+        services: Sequence[ServiceDescriptor],
+        register: Callable[[grpc.aio.Server], None],
+        *,
+        tier: str = "",
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
+        """`register` adds the servicers of `services` to the server. `tier`: as its lease is called, for the metrics of calls."""
+        interceptors: list[grpc.aio.ServerInterceptor] = [CanonicalErrors()]
+        if metrics is not None:
+            interceptors.insert(0, CountedCalls(metrics, tier))
+        self._server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         self._health = health.aio.HealthServicer()
         self._names = ("", *(service.full_name for service in services))
         register(self._server)

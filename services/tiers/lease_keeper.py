@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -17,6 +18,7 @@ from services.database import lease_store
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease
+from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.lease_renewal import LeaseRenewal, RenewalEnd
 from services.tiers.lease_times import SILENCE_REAL_S, LeaseTimes
 
@@ -38,6 +40,7 @@ class LeaseKeeper:
         *,
         silence_real_s: float = SILENCE_REAL_S,
         tasks_stop_after_real_s: float | None = None,
+        metrics: ServiceMetrics | None = None,
     ) -> None:
         """`silence_real_s`: after so long without a turn of the event loop the lease is not renewed any more.
 
@@ -51,6 +54,12 @@ class LeaseKeeper:
         self._silence_s = silence_real_s
         self._tasks_stop_after_s = tasks_stop_after_real_s
         self._certain_until_real_s = 0.0
+        self._metrics = metrics or ServiceMetrics()
+        self._held = self._metrics.lease_held.labels(name)
+        self._renewal_seconds = self._metrics.lease_renewal_seconds.labels(name)
+        for end in (RenewalEnd.LOST, RenewalEnd.SILENT, RenewalEnd.FAILED):
+            # Present from the beginning, so that the first one is seen to be one more.
+            self._metrics.leases_lost.labels(name, end.name.lower())
 
     @property
     def certain(self) -> bool:
@@ -80,6 +89,7 @@ class LeaseKeeper:
             )
             if lease is not None:
                 self._certain_until_real_s = asked_real_s + self._duration_s
+                self._held.set(1)
                 _log.info("lease acquired", name=self._name, address=self._address, token=lease.token)
                 return lease
             if not standing_by:
@@ -112,10 +122,14 @@ class LeaseKeeper:
             # Nothing is renewed any more when the lease is given back, or acquired anew.
             renewal.stop()
             await asyncio.wait({ended})
+            self._held.set(0)
+        self._metrics.leases_lost.labels(self._name, ended.result().name.lower()).inc()
         _log.warning("lease lost", name=self._name, token=lease.token, why=ended.result().value)
 
     def _renewed(self, asked_real_s: float) -> None:
+        """In the thread that renews it."""
         self._certain_until_real_s = asked_real_s + self._duration_s
+        self._renewal_seconds.observe(time.monotonic() - asked_real_s)
 
     def _given_up(self) -> None:
         self._certain_until_real_s = 0.0

@@ -52,6 +52,16 @@ ClockSpeedOption = Annotated[
 EmulateOption = Annotated[
     bool, typer.Option("--emulate", help="Run emulated workloads only: clusters without processes.")
 ]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65_535,
+        help="Where the tiers, in one process, serve their metrics on loopback; 0: any.",
+        show_default="as the configuration says, else any",
+    ),
+]
 TiersName = Literal["shared", "separate"]
 TiersOption = Annotated[
     TiersName | None,
@@ -84,6 +94,7 @@ def up(
     clock_speed: ClockSpeedOption = None,
     emulate: EmulateOption = False,
     tiers: TiersOption = None,
+    metrics_port: MetricsPortOption = None,
     configuration: ConfigurationOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,6 +117,7 @@ def up(
         "clock_speed": clock_speed,
         "emulate": ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
         "tiers": TierProcesses(tiers) if tiers is not None else None,
+        "metrics_port": metrics_port,
     }
     # What nobody typed is not wanted otherwise of a service that is up already.
     typed = {
@@ -124,6 +136,8 @@ def up(
         show_json(service)
         return
     show_line(f"Topmast {'was already' if service.was_running else 'is'} up at {service.address}")
+    if service.metrics:
+        note(f"metrics: {', '.join(f'http://{one}/metrics' for one in service.metrics)}")
     for difference in service.not_taken_over:
         note(str(difference))
     if fleet is None and not service.was_running:
