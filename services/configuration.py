@@ -45,6 +45,7 @@ from services.retention.age import BadAge, check_age, least_age_s
 from services.retention.archive import Archive, ArchiveUnusable
 from services.storage.settings import StorageSettings
 from services.tiers.lease_times import SILENCE_REAL_S
+from services.tracing.settings import TracingSettings
 from services.tuning_choice import check_order_of_packing, tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
@@ -208,6 +209,9 @@ class Configuration(Schema):
     metrics: MetricsSettings = MetricsSettings()
     """Where the service's metrics can be read."""
 
+    tracing: TracingSettings = TracingSettings()
+    """Whether and where the way of workloads through the tiers is told."""
+
     logs: LogSettings = LogSettings()
     """How large the service's log files grow."""
 
@@ -277,6 +281,7 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration.data.check_storage(str(path))
     configuration.storage.check(str(path))
     configuration.notifications.check(str(path))
+    configuration.tracing.check(str(path))
     configuration.check_retention(str(path))
     return configuration
 

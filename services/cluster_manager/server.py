@@ -14,6 +14,7 @@ from services.database.lease_store import CLUSTER_PREFIX
 from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.grpc_server import TierServer
+from services.tracing.traces import Traces
 from topmast.v1 import (
     cluster_manager_pb2,
     cluster_manager_pb2_grpc,
@@ -37,6 +38,7 @@ class ClusterManagerServer:
         may_act: Callable[[], bool] = lambda: True,
         adopted: Callable[[Executor], Awaitable[None]] | None = None,
         metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
 
@@ -47,7 +49,7 @@ class ClusterManagerServer:
         self._clock = clock
         self._gate = Gate(cluster, may_act)
         self._cluster_manager = ClusterManagerServicer(
-            cluster, executor, self._gate, FencingToken(issued_token), metrics
+            cluster, executor, self._gate, FencingToken(issued_token), metrics, traces
         )
         services = (
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],

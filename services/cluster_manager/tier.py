@@ -30,6 +30,7 @@ from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
+from services.tracing.traces import NoTraces, Traces
 
 _STOP_GRACE_S = 2.0
 
@@ -57,6 +58,7 @@ class ClusterManagerTier:
         home: Path,
         on_ray: bool,
         metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only."""
         self._cluster = cluster
@@ -66,6 +68,7 @@ class ClusterManagerTier:
         self._home = home
         self._on_ray = on_ray
         self._metrics = metrics or ServiceMetrics()
+        self._traces = traces or NoTraces()
         self._listen = ""
 
     async def start(self, listen: str) -> int:
@@ -114,6 +117,7 @@ class ClusterManagerTier:
                 may_act=lambda: keeper.certain,
                 adopted=guard.end_what_is_over,
                 metrics=self._metrics,
+                traces=self._traces,
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))

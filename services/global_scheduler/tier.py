@@ -36,6 +36,7 @@ from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
+from services.tracing.traces import Traces
 from topmast.v1 import (
     data_placement_pb2,
     data_placement_pb2_grpc,
@@ -59,6 +60,7 @@ class GlobalSchedulerTier:
         *,
         home: Path,
         metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._database = database
         self._metrics = metrics = metrics or ServiceMetrics()
@@ -91,6 +93,7 @@ class GlobalSchedulerTier:
             configuration.scan.credit(),
             UserRequests(database, clock, self._batcher, self._surroundings.present, PATIENCE_REAL_S),
             require_ready=self._require_ready,
+            traces=traces,
         )
         self._planner = Planner(database, clock, configuration.data, configuration.lease.duration_real_s)
         data_placement = DataPlacementServicer(

@@ -15,7 +15,7 @@ from services.metrics.service_metrics import ServiceMetrics
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
-_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode} | {code: code.name for code in grpc.StatusCode}
 
 
 class CountedCalls(grpc.aio.ServerInterceptor):
@@ -24,6 +24,7 @@ class CountedCalls(grpc.aio.ServerInterceptor):
     def __init__(self, metrics: ServiceMetrics, tier: str) -> None:
         self._metrics = metrics
         self._tier = tier
+        self._seen: set[str] = set()
 
     async def intercept_service(
         self,
@@ -38,6 +39,10 @@ class CountedCalls(grpc.aio.ServerInterceptor):
         if not service.startswith("topmast."):
             # Health and reflection: looked at by machines, all the time.
             return handler
+        if method not in self._seen:
+            # Present from the first call on, so that the first failure is seen to be one more.
+            self._metrics.calls.labels(self._tier, method, grpc.StatusCode.INTERNAL.name)
+            self._seen.add(method)
         return self._counted(handler, method)
 
     def _counted(

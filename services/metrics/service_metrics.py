@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import metadata
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
@@ -24,10 +24,20 @@ _BLOCKS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _STARTS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
 
+class Described(NamedTuple):
+    """What a metric is called and how it is divided up."""
+
+    name: str
+    """A counter's without `_total`."""
+    type: str
+    labels: tuple[str, ...]
+
+
 class ServiceMetrics:
     """One for each process: the tiers of a process share it, and are told apart by labels."""
 
     def __init__(self) -> None:
+        self._described: list[Described] = []
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -40,18 +50,25 @@ class ServiceMetrics:
         self.state = StateMetrics()
         self.registry.register(self.state)
 
+    def described(self) -> list[Described]:
+        """All metrics of ours, also those without any series yet."""
+        return [*self._described, *(Described(name, "gauge", labels) for name, labels in self.state.described())]
+
     def observe_block(self, loop: str) -> Callable[[Block], None]:
         """What `watched_loop` is to tell of each block of that loop."""
         seconds = self.loop_block_seconds.labels(loop)
         return lambda block: seconds.observe(block.real_s)
 
     def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        self._described.append(Described(name, "counter", labels))
         return Counter(name, says, labels, registry=self.registry)
 
     def _gauge(self, name: str, says: str, *labels: str) -> Gauge:
+        self._described.append(Described(name, "gauge", labels))
         return Gauge(name, says, labels, registry=self.registry)
 
     def _histogram(self, name: str, says: str, *labels: str, buckets: tuple[float, ...] = _SHORT_S) -> Histogram:
+        self._described.append(Described(name, "histogram", labels))
         return Histogram(name, says, labels, registry=self.registry, buckets=buckets)
 
     def _define_process(self) -> None:
@@ -155,6 +172,11 @@ class ServiceMetrics:
         self.evictions = self._counter("topmast_evictions", "Attempts that were evicted, by cause.", "region", "cause")
         self.sessions = self._counter(
             "topmast_sessions", "Sessions that a region began: each loads everything anew.", "region"
+        )
+        self.session_turn_time_seconds = self._gauge(
+            "topmast_session_turn_time_seconds",
+            "When the loop of a region's session last began a turn, in seconds since the epoch.",
+            "region",
         )
         self.progress_oldest_unwritten_time_seconds = self._gauge(
             "topmast_progress_oldest_unwritten_time_seconds",

@@ -1,7 +1,6 @@
 """The leader counts the queue, what runs, the hardware and the leases now and then: `StateMetrics` are made of that.
 
-It costs the database no more than a fiftieth of the time, however long the queue is: after a look that took long the next one
-waits for longer.
+However long the queue is it costs little: after a look that took long the next one waits for longer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from services.metrics.service_metrics import ServiceMetrics
 from services.metrics.settings import MetricsSettings
 
 _REST: Final = 50.0
-"""After a look of t seconds the next one waits for at least so many times that."""
+"""After a look of t seconds the next one waits for at least so many times that: it takes a fiftieth of the time, unless"""
+_LONGEST_REST_REAL_S: Final = 60.0
+"""that is longer than this: who watches is not blind for longer, though the database is slow."""
 _SIZE_EVERY_REAL_S: Final = 60.0
 """Files on a disk grow slowly, and there are hundreds of them."""
 
@@ -54,7 +55,8 @@ class StateLook:
                     _log.warning("the state could not be counted for metrics", error=str(error))
                 took_real_s = now_real_s() - began_real_s
                 self._metrics.state_look_seconds.set(took_real_s)
-                await asyncio.sleep(max(self._settings.state_every_real_s, _REST * took_real_s))
+                rest_real_s = min(_REST * took_real_s, _LONGEST_REST_REAL_S)
+                await asyncio.sleep(max(self._settings.state_every_real_s, rest_real_s))
         finally:
             self._metrics.state.forget()
 

@@ -30,6 +30,11 @@ class StateMetrics(Collector):
         """Another process leads from now on."""
         self.state = self.size = None
 
+    def described(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Names and labels of all."""
+        for family in self.collect():
+            yield family.name, tuple(family._labelnames)  # noqa: SLF001 - the library has no other way to them
+
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Every family, also those of which there is nothing to say."""
         state, size = self.state, self.size

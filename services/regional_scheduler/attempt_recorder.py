@@ -84,7 +84,7 @@ class AttemptRecorder:
                 # What runs can do without something, which who waits does not know yet.
                 wake_after_commit(connection, SCAN_CHANNEL)
         self._metrics.started(recorded.started, live)
-        self._metrics.ended(recorded.ended)
+        self._metrics.ended(recorded.ended, live)
         for attempt in reported:
             attempt.written = attempt.shown
         for key, run in recorded.runs.items():

@@ -1,4 +1,4 @@
-"""What a regional scheduler counts and measures, after the fact: nothing that is decided looks at it."""
+"""What a regional scheduler counts, measures and tells of, after the fact: nothing that is decided looks at it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from regional_scheduler.auction import AwaitingData, RoundOutcome, Waiting, Won
 from services.metrics.service_metrics import ServiceMetrics, quota_class
 from services.regional_scheduler.dispatching import Dispatched
 from services.regional_scheduler.live_attempts import RegionAttempts
+from services.regional_scheduler.region_traces import RegionTraces
 
 _VERDICTS = {Won: "won", Waiting: "waiting", AwaitingData: "awaiting_data"}
 _OTHER_ENDS = ("completed", "failed", "cancelled")
@@ -31,8 +32,12 @@ class Planning(StrEnum):
 class RegionMetrics:
     """Those of one region, in the registry of its process."""
 
-    def __init__(self, region: RegionId, metrics: ServiceMetrics | None = None) -> None:
+    def __init__(
+        self, region: RegionId, metrics: ServiceMetrics | None = None, traces: RegionTraces | None = None
+    ) -> None:
+        """`traces`: of the workloads, where they are wanted."""
         self._region = region
+        self._traces = traces if traces is not None and traces.wanted else None
         self._metrics = metrics = metrics or ServiceMetrics()
         # Present from the beginning, so that the first one is seen to be one more.
         for cause in EvictionCause:
@@ -40,9 +45,15 @@ class RegionMetrics:
         for verdict in _VERDICTS.values():
             metrics.lots.labels(region, verdict)
         metrics.sessions.labels(region)
+        self._turn_time_seconds = metrics.session_turn_time_seconds.labels(region)
 
     def session_began(self) -> None:
         self._metrics.sessions.labels(self._region).inc()
+        self.turn_begins()
+
+    def turn_begins(self) -> None:
+        """Of the session's loop."""
+        self._turn_time_seconds.set_to_current_time()
 
     def planning(self, purpose: Planning) -> AbstractContextManager[object]:
         """Measures how long the context lasts."""
@@ -64,6 +75,8 @@ class RegionMetrics:
         for attempt in dispatched.attempts:
             quota = quota_class(within_quota=attempt.within_quota)
             metrics.dispatches.labels(self._region, str(attempt.standing.priority), quota).inc()
+            if self._traces is not None:
+                self._traces.dispatched(attempt, took_real_s)
 
     def started(self, starts: Iterable[RecordStart], live: RegionAttempts) -> None:
         """To be told before anything else becomes of these attempts in memory."""
@@ -72,6 +85,8 @@ class RegionMetrics:
             attempt = live.get(start.key)
             if attempt is None:
                 continue
+            if self._traces is not None:
+                self._traces.started(attempt, start)
             waited_s = start.started_s - attempt.dispatched_s
             metrics.dispatch_to_start_seconds.labels(self._region).observe(max(0.0, waited_s))
             if attempt.submitted_s is not None:
@@ -79,9 +94,13 @@ class RegionMetrics:
                 latency = metrics.start_latency_seconds.labels(str(attempt.standing.priority), quota)
                 latency.observe(max(0.0, start.started_s - attempt.submitted_s))
 
-    def ended(self, ends: Iterable[RecordEnd]) -> None:
+    def ended(self, ends: Iterable[RecordEnd], live: RegionAttempts) -> None:
+        """The same."""
         metrics = self._metrics
         for end in ends:
+            attempt = live.get(end.key)
+            if self._traces is not None and attempt is not None:
+                self._traces.ended(attempt, end)
             evicted = end.end not in _OTHER_ENDS
             metrics.attempts_ended.labels(self._region, "evicted" if evicted else end.end).inc()
             if evicted:

@@ -186,6 +186,7 @@ class RegionSession:
             await self._loop_once()
 
     async def _loop_once(self) -> None:
+        self._metrics.turn_begins()
         # 1. Observe: take in everything that came since the last look.
         await self._reports.take(self.inbox.take_messages(), self._now_real_s())
         # 2. Record what clusters reported: machines first, for what ended with its machine has lost that. Then starts, ends

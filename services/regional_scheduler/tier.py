@@ -22,6 +22,7 @@ from services.metrics.service_metrics import ServiceMetrics
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_metrics import RegionMetrics
+from services.regional_scheduler.region_traces import RegionTraces
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import RegionGone, SessionOver
@@ -29,6 +30,7 @@ from services.runtime.collection import collect_everything
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
+from services.tracing.traces import NoTraces, Traces
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
 _PAUSE_REAL_S = 0.25
@@ -54,10 +56,11 @@ class RegionalSchedulerTier:
         configuration: Configuration,
         *,
         metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._region = region
         self._metrics = metrics = metrics or ServiceMetrics()
-        self._region_metrics = RegionMetrics(region, metrics)
+        self._region_metrics = RegionMetrics(region, metrics, RegionTraces(region, traces or NoTraces(), clock))
         self._database = database
         self._clock = clock
         self._configuration = configuration

@@ -13,7 +13,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from typing import cast
 
@@ -42,6 +42,7 @@ from services.runtime.tier_messages import (
 from services.runtime.tier_place import TierPlace
 from services.runtime.tier_process import TierRequest, run_tier
 from services.tiers.loop_watchdog import WatchedEventLoop, watched_loop
+from services.tracing.traces import traces_of
 
 _ORPHANED = 3
 """The exit status of a process whose host is gone."""
@@ -69,7 +70,7 @@ class TierChild:
         self._configuration = configuration
         self._surroundings = surroundings
         # One for all: as many listeners, and as many connections that are kept, as one tier has.
-        self._metrics = ServiceMetrics()
+        self._metrics, self._traces = ServiceMetrics(), traces_of(configuration.tracing, settings.name)
         self._database = Database(surroundings.database_url, connections=_CONNECTIONS, metrics=self._metrics)
         self._tiers: dict[str, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
@@ -79,7 +80,7 @@ class TierChild:
         loop = asyncio.get_running_loop()
         name, metrics = self._settings.name, self._metrics
         served = serving_metrics(metrics, self._metrics_settings, self._settings.home, name)
-        with short_collections(), served:
+        with closing(self._traces), short_collections(), served:
             async with watched_loop(name, metrics.observe_block(name)), self._database:
                 threading.Thread(target=self._listen, args=(loop,), name="host", daemon=True).start()
                 await self._ended.wait()
@@ -130,6 +131,7 @@ class TierChild:
                     waiting=lambda: self._host.send(WaitingForPort(place.listen)),
                     database=self._database,
                     metrics=self._metrics,
+                    traces=self._traces,
                 )
             except Exception:  # noqa: BLE001 - whatever broke it, the other tiers go on
                 _log.exception("a tier broke; it is started again", tier=place.name)
