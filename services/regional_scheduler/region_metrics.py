@@ -10,6 +10,7 @@ from enum import StrEnum
 from cluster_manager.attempt_run.actions import RecordEnd, RecordStart
 from domain.events import EvictionCause
 from domain.identifiers import RegionId
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from regional_scheduler.auction import AwaitingData, RoundOutcome, Waiting, Won
 from services.metrics.service_metrics import ServiceMetrics, quota_class
 from services.regional_scheduler.dispatching import Dispatched
@@ -45,6 +46,9 @@ class RegionMetrics:
         for verdict in _VERDICTS.values():
             metrics.lots.labels(region, verdict)
         metrics.sessions.labels(region)
+        for priority in range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1):
+            for within_quota in (True, False):
+                metrics.start_latency_seconds.labels(str(priority), quota_class(within_quota=within_quota))
         self._turn_time_seconds = metrics.session_turn_time_seconds.labels(region)
 
     def session_began(self) -> None:

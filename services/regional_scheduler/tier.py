@@ -101,6 +101,7 @@ class RegionalSchedulerTier:
             except SessionOver as over:
                 _log.info("session over", region=self._region, why=str(over))
             except LeaseLost:
+                keeper.found_lost()
                 _log.warning("session over: the lease is lost", region=self._region)
             except DatabaseUnavailable as error:
                 _log.warning("session over: database unavailable", region=self._region, error=str(error))

@@ -126,6 +126,10 @@ class LeaseKeeper:
         self._metrics.leases_lost.labels(self._name, ended.result().name.lower()).inc()
         _log.warning("lease lost", name=self._name, token=lease.token, why=ended.result().value)
 
+    def found_lost(self) -> None:
+        """Who works under the lease was told so, before its renewal was."""
+        self._metrics.leases_lost.labels(self._name, RenewalEnd.LOST.name.lower()).inc()
+
     def _renewed(self, asked_real_s: float) -> None:
         """In the thread that renews it."""
         self._certain_until_real_s = asked_real_s + self._duration_s

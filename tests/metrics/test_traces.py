@@ -44,7 +44,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
 @contextmanager
 def running_collector() -> Iterator[tuple[Collector, str]]:
     collector, server = Collector(), grpc.server(ThreadPoolExecutor(max_workers=1))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]  # generated without types
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
