@@ -83,8 +83,7 @@ class AttemptRecorder:
             if any(self._memory.inventory.voluntary.will_give_up(start.key) for start in recorded.started):
                 # What runs can do without something, which who waits does not know yet.
                 wake_after_commit(connection, SCAN_CHANNEL)
-        self._metrics.started(recorded.started, live)
-        self._metrics.ended(recorded.ended, live)
+        self._metrics.recorded(recorded, live)
         for attempt in reported:
             attempt.written = attempt.shown
         for key, run in recorded.runs.items():

@@ -15,6 +15,7 @@ from regional_scheduler.auction import AwaitingData, RoundOutcome, Waiting, Won
 from services.metrics.service_metrics import ServiceMetrics, quota_class
 from services.regional_scheduler.dispatching import Dispatched
 from services.regional_scheduler.live_attempts import RegionAttempts
+from services.regional_scheduler.recording import Recorded
 from services.regional_scheduler.region_traces import RegionTraces
 
 _VERDICTS = {Won: "won", Waiting: "waiting", AwaitingData: "awaiting_data"}
@@ -82,8 +83,17 @@ class RegionMetrics:
             if self._traces is not None:
                 self._traces.dispatched(attempt, took_real_s)
 
-    def started(self, starts: Iterable[RecordStart], live: RegionAttempts) -> None:
-        """To be told before anything else becomes of these attempts in memory."""
+    def recorded(self, recorded: Recorded, live: RegionAttempts) -> None:
+        """Starts and ends; to be told before they change anything in memory."""
+        self._started(recorded.started, live)
+        self._ended(recorded.ended, live)
+
+    def progress_waits(self, waited_real_s: float | None) -> None:
+        """For how long the oldest progress has waited to be written; None: none waits."""
+        since_s = 0.0 if waited_real_s is None else time.time() - waited_real_s
+        self._metrics.progress_oldest_unwritten_time_seconds.labels(self._region).set(since_s)
+
+    def _started(self, starts: Iterable[RecordStart], live: RegionAttempts) -> None:
         metrics = self._metrics
         for start in starts:
             attempt = live.get(start.key)
@@ -98,8 +108,7 @@ class RegionMetrics:
                 latency = metrics.start_latency_seconds.labels(str(attempt.standing.priority), quota)
                 latency.observe(max(0.0, start.started_s - attempt.submitted_s))
 
-    def ended(self, ends: Iterable[RecordEnd], live: RegionAttempts) -> None:
-        """The same."""
+    def _ended(self, ends: Iterable[RecordEnd], live: RegionAttempts) -> None:
         metrics = self._metrics
         for end in ends:
             attempt = live.get(end.key)
@@ -109,8 +118,3 @@ class RegionMetrics:
             metrics.attempts_ended.labels(self._region, "evicted" if evicted else end.end).inc()
             if evicted:
                 metrics.evictions.labels(self._region, end.end).inc()
-
-    def progress_waits(self, waited_real_s: float | None) -> None:
-        """For how long the oldest progress has waited to be written; None: none waits."""
-        since_s = 0.0 if waited_real_s is None else time.time() - waited_real_s
-        self._metrics.progress_oldest_unwritten_time_seconds.labels(self._region).set(since_s)

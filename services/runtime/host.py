@@ -287,7 +287,11 @@ def _hosting(options: HostOptions) -> TierHosting:
         from services.configuration import load_configuration
         from services.runtime.tier_actors import TierActors
 
-        return TierActors(options.home, load_configuration(options.configuration_file), options.executor)
+        configuration = load_configuration(options.configuration_file)
+        if configuration.metrics.port is not None:
+            # Several of them may be on one machine.
+            configuration = configuration.with_metrics_at(None, 0)
+        return TierActors(options.home, configuration, options.executor)
     settings = ChildSettings(
         "",
         options.home,

@@ -43,7 +43,7 @@ from services.wire.workloads import specification_to_proto
 from tests.live.world import A100, EAST, RANKING, V100, WEST, gpu_cluster, one_job
 from tests.metrics.alert_rules import alert_rules
 from tests.metrics.promql import Scrapes, evaluate
-from topmast import AsyncClient
+from topmast import AsyncClient, TopmastError
 from topmast.v1 import global_scheduler_pb2, global_scheduler_pb2_grpc
 from topmast.workloads import WorkloadState
 
@@ -227,15 +227,14 @@ async def broken_state(watch: Watch) -> None:
     await watch.execute("UPDATE machines SET state = 'up'")
     await watch.execute("INSERT INTO events (t, event, region, details) VALUES (0, 'invariant_broken', 'east', '{}')")
     await watch.until_firing("TopmastInvariantBroken")
-    (name,) = await watch.submit(work("unreadable", WEST, 100.0, 1))
-    await watch.client.wait(name)
-    await watch.execute("UPDATE workloads SET specification = '\\xff' WHERE name = 'unreadable'")
+    await watch.execute("ALTER TABLE loans RENAME TO gone")
 
-    async def look_at_it() -> None:
-        with pytest.raises(Exception, match="internal error"):
-            await watch.client.get(name)
+    async def look_at_loans() -> None:
+        with pytest.raises(TopmastError, match="internal error"):
+            await watch.client.loans()
 
-    await watch.until_firing("TopmastCallsFail", again=look_at_it)
+    await watch.until_firing("TopmastCallsFail", again=look_at_loans)
+    await watch.execute("ALTER TABLE gone RENAME TO loans")
 
 
 async def refused_calls(watch: Watch) -> None:
