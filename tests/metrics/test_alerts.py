@@ -118,7 +118,7 @@ class Watch:
     async def until_started(self, *workloads: str) -> None:
         async with asyncio.timeout(PATIENCE_REAL_S):
             for workload in workloads:
-                while (await self.client.get(workload)).state is not WorkloadState.RUNNING:  # noqa: ASYNC110
+                while (await self.client.get(workload)).state is not WorkloadState.RUNNING:  # noqa: ASYNC110 - nobody tells us
                     await asyncio.sleep(0.1)
 
     async def execute(self, statement: str) -> None:
