@@ -6,7 +6,7 @@ A thread answers, so that metrics can be read while the event loop stands still.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import prometheus_client
@@ -38,7 +38,11 @@ def serving_metrics(metrics: ServiceMetrics, settings: MetricsSettings, home: Pa
         return
     address = f"{settings.host}:{server.server_port}"
     try:
-        with announced_target(home, name, address):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(announced_target(home, name, address))
+            except OSError as error:
+                _log.warning("metrics are served, but not announced", address=address, error=str(error))
             _log.info("serving metrics", address=address)
             yield address
     finally:
