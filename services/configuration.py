@@ -39,6 +39,8 @@ from services.execution.environment_preparation import BUILD_TIMEOUT_S
 from services.execution.memory_watch import LOOK_EVERY_S, RESERVE_BYTES, MemorySettings
 from services.execution.task_user import NEVER_GIVEN, TaskSettings
 from services.global_scheduler.disk_room import DiskSettings
+from services.log_settings import LogSettings
+from services.metrics.settings import MetricsSettings
 from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.retention.age import BadAge, check_age, least_age_s
@@ -46,6 +48,7 @@ from services.retention.archive import Archive, ArchiveUnusable
 from services.storage.settings import StorageSettings
 from services.tiers.lease_times import SILENCE_REAL_S
 from services.tiers.request_settings import RequestSettings
+from services.tracing.settings import TracingSettings
 from services.tuning_choice import check_order_of_packing, tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
@@ -236,8 +239,22 @@ class Configuration(Schema):
     notifications: NotificationSettings = NotificationSettings()
     """How users' URLs are told of what happens to their workloads."""
 
+    metrics: MetricsSettings = MetricsSettings()
+    """Where the service's metrics can be read."""
+
+    tracing: TracingSettings = TracingSettings()
+    """Whether and where the way of workloads through the tiers is told."""
+
+    logs: LogSettings = LogSettings()
+    """How large the service's log files grow."""
+
     data: DataSettings = DataSettings()
     """Where tables are stored, how they move, and where they should be."""
+
+    def with_metrics_at(self, host: str | None, port: int | None) -> Configuration:
+        """The same with metrics served there; None: as it says."""
+        named = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        return self.model_copy(update={"metrics": self.metrics.model_copy(update=named)})
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""
@@ -297,6 +314,7 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration.data.check_storage(str(path))
     configuration.storage.check(str(path))
     configuration.notifications.check(str(path))
+    configuration.tracing.check(str(path))
     configuration.check_retention(str(path))
     return configuration
 

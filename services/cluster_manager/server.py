@@ -10,9 +10,12 @@ import structlog
 from domain.identifiers import ClusterId
 from services.clock import ServiceClock
 from services.cluster_manager.servicers import ClusterManagerServicer, FencingToken, Gate, TrainingSessionServicer
+from services.database.lease_store import CLUSTER_PREFIX
 from services.execution.executor import Executor
+from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.grpc_server import TierServer
 from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
+from services.tracing.traces import Traces
 from topmast.v1 import (
     cluster_manager_pb2,
     cluster_manager_pb2_grpc,
@@ -36,6 +39,8 @@ class ClusterManagerServer:
         may_act: Callable[[], bool] = lambda: True,
         adopted: Callable[[Executor], Awaitable[None]] | None = None,
         requests: RequestSettings = USUAL_REQUESTS,
+        metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
 
@@ -45,13 +50,17 @@ class ClusterManagerServer:
         self._executor = executor
         self._clock = clock
         self._gate = Gate(cluster, may_act)
-        self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate, FencingToken(issued_token))
+        self._cluster_manager = ClusterManagerServicer(
+            cluster, executor, self._gate, FencingToken(issued_token), metrics, traces
+        )
         services = (
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],
             training_session_pb2.DESCRIPTOR.services_by_name["TrainingSession"],
         )
         self._adopted = adopted
-        self._server = TierServer(services, self._register, requests)
+        self._server = TierServer(
+            services, self._register, requests, tier=f"{CLUSTER_PREFIX}{cluster}", metrics=metrics
+        )
 
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:
         """Listens on `host:port` (port 0: any free one), has the executor adopt what runs, then serves.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
 
 from domain.identifiers import ClusterId
+from domain.placement import AttemptKey
 from services.cluster_manager.session_relay import relay_session
 from services.cluster_manager.status_messages import (
     changes_to_proto,
@@ -37,7 +39,9 @@ from services.execution.executor import (
     UnknownTask,
 )
 from services.grpc_errors import Exhausted, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.metrics.service_metrics import ServiceMetrics
 from services.storage.storage_folder import StoreFailed
+from services.tracing.traces import NoTraces, Traces
 from services.wire.plans import attempt_to_text
 from topmast.v1 import (
     cluster_manager_pb2,
@@ -108,7 +112,20 @@ class FencingToken:
 class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     """Orders in, statuses out."""
 
-    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate, token: FencingToken) -> None:
+    def __init__(
+        self,
+        cluster: ClusterId,
+        executor: Executor,
+        gate: Gate,
+        token: FencingToken,
+        metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
+    ) -> None:
+        orders = (metrics or ServiceMetrics()).orders
+        self._executed, self._stopped, self._resized, self._forgotten = (
+            orders.labels(cluster, order) for order in ("execute", "stop", "resize", "forget")
+        )
+        self._traces = traces or NoTraces()
         self._cluster = cluster
         self._executor = executor
         self._gate = gate
@@ -130,14 +147,22 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         stale: list[StaleOrder] = []
         for order in orders:
             await self._token.check(request.fencing_token)  # a newer session may have begun meanwhile
+            began_real_s = time.time()
             try:
                 await self._executor.execute(order)
+                self._executed.inc()
+                self._tell(order.key, began_real_s)
             except StaleOrder as refusal:
                 stale.append(refusal)
         if stale:
             subjects = ", ".join(attempt_to_text(refusal.key) for refusal in stale)
             raise PreconditionFailed(STALE_ATTEMPT, subjects, "; ".join(str(refusal) for refusal in stale))
         return cluster_manager_pb2.ExecutePlanResponse()
+
+    def _tell(self, key: AttemptKey, began_real_s: float) -> None:
+        if self._traces.wanted:
+            said: dict[str, str | int] = {"attempt": int(key.attempt), "cluster": self._cluster}
+            self._traces.done("order", key.workload, began_real_s, time.time(), said)
 
     async def StopAttempt(
         self, request: cluster_manager_pb2.StopAttemptRequest, context: grpc.aio.ServicerContext[object, object]
@@ -150,6 +175,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         for key in keys:
             await self._token.check(request.fencing_token)
             await self._executor.stop(key, request.grace_s)
+            self._stopped.inc()
         return cluster_manager_pb2.StopAttemptResponse()
 
     async def ResizeAttempt(
@@ -164,6 +190,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         await self._token.check(request.fencing_token)
         with _told_to_the_caller():
             await self._executor.resize(key, placements, request.revision, request.work_rate or 1.0)
+        self._resized.inc()
         return cluster_manager_pb2.ResizeAttemptResponse()
 
     async def GetStatus(
@@ -201,6 +228,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         keys = keys_from_proto(request.attempts)
         await self._token.check(request.fencing_token)
         await self._executor.forget(keys)
+        self._forgotten.inc(len(keys))
         return cluster_manager_pb2.ForgetAttemptsResponse()
 
     async def ReadLogs(

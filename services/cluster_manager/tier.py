@@ -27,9 +27,11 @@ from services.database.lease_store import CLUSTER_PREFIX
 from services.database.revision_store import Subject, load_revision
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
+from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
+from services.tracing.traces import NoTraces, Traces
 
 _STOP_GRACE_S = 2.0
 
@@ -56,6 +58,8 @@ class ClusterManagerTier:
         *,
         home: Path,
         on_ray: bool,
+        metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only."""
         self._cluster = cluster
@@ -64,6 +68,8 @@ class ClusterManagerTier:
         self._configuration = configuration
         self._home = home
         self._on_ray = on_ray
+        self._metrics = metrics or ServiceMetrics()
+        self._traces = traces or NoTraces()
         self._listen = ""
 
     async def start(self, listen: str) -> int:
@@ -86,6 +92,7 @@ class ClusterManagerTier:
             self._configuration.lease.duration_real_s,
             silence_real_s=self._configuration.lease.silence_real_s,
             tasks_stop_after_real_s=self._configuration.lease.tasks_stop_after_real_s,
+            metrics=self._metrics,
         )
         while True:
             lease = await keeper.wait_until_held()
@@ -113,6 +120,8 @@ class ClusterManagerTier:
                 may_act=lambda: keeper.certain,
                 adopted=guard.end_what_is_over,
                 requests=self._configuration.requests,
+                metrics=self._metrics,
+                traces=self._traces,
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))

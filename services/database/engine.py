@@ -20,6 +20,7 @@ from services.database.connection import AnyConnection, ConnectionPool, PooledCo
 from services.database.errors import DatabaseFull, DatabaseUnavailable, is_final, is_passing
 from services.database.pipeline import pipelined_transaction
 from services.database.watcher import HealthListener, NotificationListener, Subscription
+from services.metrics.service_metrics import ServiceMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +61,9 @@ class Database:
     Use it as `async with Database(url) as database`. All methods belong to the event loop that opened it.
     """
 
-    def __init__(self, url: str, *, connections: int = 8, give_up_after_s: float = 30.0) -> None:
+    def __init__(
+        self, url: str, *, connections: int = 8, give_up_after_s: float = 30.0, metrics: ServiceMetrics | None = None
+    ) -> None:
         """`connections`: the most that are in use at a time; one more listens, one more sends wake-ups.
 
         `give_up_after_s`: for how long `run` tries to reach a lost database, unless the call says otherwise.
@@ -76,6 +79,13 @@ class Database:
         self._waker: asyncio.Task[None] | None = None
         self.full = False
         """Whether it said of its disk, when something was written last that could tell, that this is full."""
+        metrics = metrics or ServiceMetrics()
+        seconds = metrics.database_transaction_seconds
+        self._once_seconds, self._repeatable_seconds, self._snapshot_seconds = map(
+            seconds.labels, ("once", "repeatable", "snapshot")
+        )
+        self._retries = metrics.database_retries
+        self._watcher.tell_health(metrics.database_up.set)
 
     async def __aenter__(self) -> Self:
         self._watcher.open()
@@ -118,16 +128,17 @@ class Database:
         """
         done = False
         try:
-            async with self._pool.connection() as connection:
-                if pipelined:
-                    async with pipelined_transaction(connection):
+            with self._once_seconds.time():
+                async with self._pool.connection() as connection:
+                    if pipelined:
+                        async with pipelined_transaction(connection):
+                            yield connection
+                            done = True
+                    else:
                         yield connection
                         done = True
-                else:
-                    yield connection
-                    done = True
-                    await connection.commit()
-                self._request_wake_ups(connection.channels_to_wake)
+                        await connection.commit()
+                    self._request_wake_ups(connection.channels_to_wake)
         except psycopg.Error as error:
             if is_passing(error):
                 in_doubt = done and not is_final(error)
@@ -161,6 +172,19 @@ class Database:
             DatabaseUnavailable: it could not be done in that time; DatabaseFull when the disk of the database is full.
         """
         patience_s = self._give_up_after_s if give_up_after_s is None else give_up_after_s
+        with (self._snapshot_seconds if snapshot else self._repeatable_seconds).time():
+            return await self._run_again_until_done(
+                operation, patience_s, snapshot=snapshot, waits_for_room=waits_for_room
+            )
+
+    async def _run_again_until_done(
+        self,
+        operation: Callable[[AnyConnection], Awaitable[_Result]],
+        patience_s: float,
+        *,
+        snapshot: bool,
+        waits_for_room: bool,
+    ) -> _Result:
         slot = self._marks.take()
         backoff = Backoff()
         give_up_at: float | None = None
@@ -193,6 +217,7 @@ class Database:
                 )
                 if now + wait_s > give_up_at or (isinstance(failure, DatabaseFull) and not waits_for_room):
                     raise failure from cause
+                self._retries.inc()
                 _log.debug("the transaction will be tried again", error=str(cause), wait_s=wait_s)
             await self._watcher.pause(wait_s)
 

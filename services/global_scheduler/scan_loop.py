@@ -33,6 +33,7 @@ from services.global_scheduler.scan_record import (
     record_ranks,
     record_reclassifications,
 )
+from services.metrics.service_metrics import ServiceMetrics
 
 _REST = 3.0
 """After a pass of t seconds the next one waits for at least three times that: three quarters of the time are others',
@@ -52,7 +53,13 @@ _log = structlog.get_logger(__name__)
 class ScanLoop:
     """Keeps the queue in order. `run` until cancelled."""
 
-    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: ServiceClock,
+        configuration: Configuration,
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._configuration = configuration.scan
@@ -62,6 +69,7 @@ class ScanLoop:
         self._service = CompletedService(self._settings)
         self._packing = live_packing_order(configuration.tuning_mechanism(), database)
         self._last: ScanDecision | None = None
+        self._metrics = metrics or ServiceMetrics()
 
     async def run(self, lease: Lease) -> None:
         """What it records counts only while the lease is ours."""
@@ -70,15 +78,19 @@ class ScanLoop:
                 started = asyncio.get_running_loop().time()
                 try:
                     next_due_s = await self.run_pass(lease)
+                    self._count_pass("recorded", asyncio.get_running_loop().time() - started)
                 except SnapshotOutdated as outdated:
+                    self._count_pass("outdated")
                     _log.info("scan pass given up", why=str(outdated))
                     continue
                 except (PolicyFailed, OracleNeeded) as failed:
                     # The queue stays as it was ranked last, and everything else goes on.
+                    self._count_pass("failed")
                     _log.error("scan pass given up: a policy of scheduler.yaml failed", error=str(failed))
                     next_due_s = None
                 except (LeaseLost, DatabaseUnavailable) as error:
                     # A lease that is over, but that no other process has taken, is soon renewed; else the tier ends us.
+                    self._count_pass("interrupted")
                     _log.warning("scan pass given up", error=str(error))
                     await asyncio.sleep(_RETRY_REAL_S)
                     continue
@@ -109,6 +121,13 @@ class ScanLoop:
         await asyncio.sleep(max(0.0, end - loop.time()))
         return woken
 
+    def _count_pass(self, outcome: str, took_real_s: float | None = None) -> None:
+        metrics = self._metrics
+        metrics.scan_passes.labels(outcome).inc()
+        if took_real_s is not None:
+            metrics.scan_pass_seconds.observe(took_real_s)
+            metrics.scan_pass_last_time_seconds.set_to_current_time()
+
     async def _wait(self, subscription: Subscription, next_due_s: float | None, *, woken: bool) -> None:
         """Until the next pass is due."""
         if woken:
@@ -122,20 +141,29 @@ class ScanLoop:
     async def run_pass(self, lease: Lease) -> float | None:
         """One pass; returns when an entry that must wait comes back, or the next one is to be promoted."""
         # 1. Count what was used, and what has completed, since the last pass.
-        now = self._clock.now()
-        await self._database.run(partial(self._count_use, now=now))
-        if self._counts_run_times or self._service.needed:
-            await self._count_completed()
-        await self._service.catch_up(self._database)
+        now, stage = self._clock.now(), self._metrics.scan_stage_seconds.labels
+        with stage("count").time():
+            await self._database.run(partial(self._count_use, now=now))
+            if self._counts_run_times or self._service.needed:
+                await self._count_completed()
+            await self._service.catch_up(self._database)
         # 2. Observe: one moment of the database.
-        snapshot = await self._database.run(
-            partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
-        )
+        with stage("observe").time():
+            snapshot = await self._database.run(
+                partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
+            )
         # 3. Decide, in a thread: calls are answered meanwhile.
-        packing = None if self._packing is None else await self._packing.numbers(snapshot.pending)
-        decision = await asyncio.to_thread(decide, snapshot, self._settings, self._service.history, packing)
+        with stage("decide").time():
+            packing = None if self._packing is None else await self._packing.numbers(snapshot.pending)
+            decision = await asyncio.to_thread(decide, snapshot, self._settings, self._service.history, packing)
         self._last = decision
         # 4. Record: first which attempts run within quota, then the order of the queue.
+        with stage("record").time():
+            await self._record(lease, snapshot, decision)
+        self._metrics.scan_pass_entries.set(len(snapshot.pending.workloads))
+        return _earlier(snapshot.next_due_s, decision.plan.next_promotion_s)
+
+    async def _record(self, lease: Lease, snapshot: ScanSnapshot, decision: ScanDecision) -> None:
         reclassified = 0
         for changes in parts_of(decision.plan.reclassifications):
             reclassified += await self._database.run(
@@ -145,7 +173,7 @@ class ScanLoop:
             await self._database.run(
                 partial(record_ranks, lease=lease, decision=decision, clock=self._clock, reclassified=reclassified)
             )
-        return _earlier(snapshot.next_due_s, decision.plan.next_promotion_s)
+        self._metrics.reclassified_attempts.inc(reclassified)
 
     async def rank_newcomers(self, lease: Lease) -> int:
         """Gives what no pass has ranked the place that the last pass would have given it; returns how many. All else stays.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -54,6 +54,7 @@ from services.global_scheduler.workload_graph import graph_message
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.machine_decision import decide, decision_message
+from services.tracing.traces import NoTraces, Traces
 from services.wire.workloads import state_to_proto
 from topmast.v1 import (
     event_pb2,
@@ -96,6 +97,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         *,
         require_ready: Callable[[], None],
         room: DiskRoom,
+        traces: Traces | None = None,
     ) -> None:
         """`require_ready` raises Unavailable while calls cannot be answered."""
         self._room = room
@@ -109,6 +111,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self._watchers = watchers
         self._user_requests = user_requests
         self._require_ready = require_ready
+        self._traces = traces or NoTraces()
 
     # ------------------------------------------------------------ submit and cancel
 
@@ -120,7 +123,9 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         if request.dry_run:
             (checked,) = await self._batcher.check([request], lambda _: "")
             return checked
+        came_real_s = time.time()
         (result,) = await self._batcher.submit([request], lambda _: "")
+        self._tell([result], came_real_s, context)
         return self._accepted(request, result)
 
     async def SubmitWorkloads(
@@ -139,10 +144,21 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
                 raise InvalidArgument.of("requests", "are a dry run in part; say dry_run of all or of none")
             checked = await self._batcher.check(request.requests, lambda index: f"requests[{index}].")
             return messages.SubmitWorkloadsResponse(responses=checked)
+        came_real_s = time.time()
         results = await self._batcher.submit(request.requests, lambda index: f"requests[{index}].")
+        self._tell(results, came_real_s, context)
         return messages.SubmitWorkloadsResponse(
             responses=[self._accepted(one, result) for one, result in zip(request.requests, results, strict=True)]
         )
+
+    def _tell(self, results: Sequence[SubmissionResult], came_real_s: float, context: Context) -> None:
+        """Begins the traces of what was submitted; that of an array is its first element's."""
+        if not self._traces.wanted:
+            return
+        metadata, stored_real_s = tuple(context.invocation_metadata() or ()), time.time()
+        for result in results:
+            if not result.existed:
+                self._traces.submitted(result.workload, came_real_s, stored_real_s, metadata)
 
     def _accepted(
         self, request: messages.SubmitWorkloadRequest, result: SubmissionResult

@@ -38,6 +38,7 @@ from services.database.workload_store import (
 from services.global_scheduler.submission_limits import SubmissionLimits
 from services.global_scheduler.surroundings import Surroundings
 from services.grpc_errors import AlreadyExists, CallRefused, InvalidArgument, PreconditionFailed, Unavailable
+from services.metrics.service_metrics import ServiceMetrics
 from services.wire.malformed_message import MalformedMessage
 from services.wire.workloads import specification_from_proto, with_dependencies
 from topmast.v1 import global_scheduler_pb2
@@ -97,12 +98,19 @@ def workloads_in(submissions: Iterable[NewWorkload]) -> int:
 class SubmissionBatcher:
     """Takes submissions. `run` stores them until cancelled."""
 
-    def __init__(self, database: Database, clock: Clock, surroundings: Callable[[], Surroundings]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        surroundings: Callable[[], Surroundings],
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
         """`surroundings` gives the present ones; it may raise Unavailable while there are none."""
         self._database = database
         self._clock = clock
         self._surroundings = surroundings
         self._limits = SubmissionLimits(database)
+        self._refusals = (metrics or ServiceMetrics()).submission_refusals
         self._names = WorkloadNames()
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
@@ -196,6 +204,7 @@ class SubmissionBatcher:
             elif not problems:
                 refusal = surroundings.hosting.refusal(specification)
                 if refusal is not None:
+                    self._refusals.labels(refusal.diagnosis.reason.value).inc()
                     field = f"{path(index)}specification.{refusal.diagnosis.field}"
                     raise PreconditionFailed(
                         "NO_REGION_CAN_HOST",

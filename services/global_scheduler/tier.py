@@ -34,11 +34,14 @@ from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import StandsBy, Unavailable
+from services.metrics.service_metrics import ServiceMetrics
+from services.metrics.state_look import StateLook
 from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
+from services.tracing.traces import Traces
 from topmast.v1 import (
     data_placement_pb2,
     data_placement_pb2_grpc,
@@ -57,20 +60,31 @@ _log = structlog.get_logger(__name__)
 class GlobalSchedulerTier:
     """The global scheduler: `run` until cancelled."""
 
-    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration, *, home: Path) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: ServiceClock,
+        configuration: Configuration,
+        *,
+        home: Path,
+        metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
+    ) -> None:
         self._database = database
+        self._metrics = metrics = metrics or ServiceMetrics()
         self._configuration = configuration
         self._lease: Lease | None = None
         self._keeper: LeaseKeeper | None = None
         self._changed = asyncio.Event()
         self._surroundings = SurroundingsKeeper(database)
         self._room = DiskRoom(database, clock, home, configuration.disk, self._changed.set)
-        self._batcher = SubmissionBatcher(database, clock, self._surroundings.present)
+        self._batcher = SubmissionBatcher(database, clock, self._surroundings.present, metrics)
         self._uploads = FleetUploads(database, clock, self._surroundings.refresh)
         storage = configuration.storage
         self._packages = PackageUploads(database, storage, storage.packages_url(home))
         self._watchers = WorkloadWatchers(database)
-        self._scan_loop = ScanLoop(database, clock, configuration)
+        self._scan_loop = ScanLoop(database, clock, configuration, metrics)
+        self._state_look = StateLook(database, clock, configuration.metrics, metrics)
         self._dependency_watch = DependencyWatch(database, clock)
         self._array_turns = ArrayTurns(database, clock)
         self._level_timer = LevelTimer(database, clock, configuration)
@@ -90,6 +104,7 @@ class GlobalSchedulerTier:
             UserRequests(database, clock, self._batcher, self._surroundings.present, PATIENCE_REAL_S),
             require_ready=self._require_ready,
             room=self._room,
+            traces=traces,
         )
         self._planner = Planner(database, clock, configuration.data, configuration.lease.duration_real_s)
         data_placement = DataPlacementServicer(
@@ -112,6 +127,8 @@ class GlobalSchedulerTier:
             ],
             register,
             configuration.requests,
+            tier=GLOBAL_LEASE,
+            metrics=metrics,
         )
 
     async def start(self, listen: str) -> int:
@@ -129,6 +146,7 @@ class GlobalSchedulerTier:
             address,
             times.duration_real_s,
             silence_real_s=times.silence_real_s,
+            metrics=self._metrics,
         )
         try:
             await until_one_ends(
@@ -166,6 +184,7 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._uploads.run()),
             asyncio.ensure_future(self._packages.run()),
             asyncio.ensure_future(self._notifier.run(lease, address)),
+            asyncio.ensure_future(self._state_look.run()),
         ]
         if self._migrations is not None:
             tasks.append(asyncio.ensure_future(self._migrations.run(lease, keeper.certain_until_real_s)))

@@ -19,6 +19,7 @@ from services.regional_scheduler.measurements import record_measurements
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.region_metrics import RegionMetrics
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.time_limits import RunningLimits
@@ -41,7 +42,9 @@ class AttemptRecorder:
         arrivals: Arrivals,
         limits: RunningLimits,
         clock: Clock,
+        metrics: RegionMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or RegionMetrics(memory.region.region)
         self._limits = limits
         self._arrivals = arrivals
         self._database = database
@@ -55,6 +58,7 @@ class AttemptRecorder:
 
     async def record(self, now_real_s: float) -> None:
         """One transaction for everything that is news; nothing when there is none."""
+        self._metrics.progress_waits(self._due_attempts.progress_waits_real_s())
         elapsed_real_s = min(now_real_s - self._progress_written_real_s, _LONGEST_PAUSE_REAL_S)
         progress_is_due = self._due_attempts.has_progress and elapsed_real_s >= WRITTEN.shortest_s
         if not (self._due_attempts.has_news or progress_is_due):
@@ -79,6 +83,7 @@ class AttemptRecorder:
             if any(self._memory.inventory.voluntary.will_give_up(start.key) for start in recorded.started):
                 # What runs can do without something, which who waits does not know yet.
                 wake_after_commit(connection, SCAN_CHANNEL)
+        self._metrics.recorded(recorded, live)
         for attempt in reported:
             attempt.written = attempt.shown
         for key, run in recorded.runs.items():

@@ -26,6 +26,7 @@ from services.regional_scheduler.auction_step import AuctionStep
 from services.regional_scheduler.further_answers import Ask, FurtherAnswers
 from services.regional_scheduler.refusal_watch import RefusalWatch
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.region_metrics import Planning, RegionMetrics
 from services.regional_scheduler.round_closing import RoundCloser
 from services.regional_scheduler.round_opener import RoundOpener, as_round
 from services.tiers.fenced_transaction import fenced_transaction
@@ -63,6 +64,7 @@ class Auctioneer:
         clock: Clock,
         configuration: AuctionConfiguration,
         ask: Ask,
+        metrics: RegionMetrics | None = None,
     ) -> None:
         self._database = database
         self._lease = lease
@@ -70,11 +72,12 @@ class Auctioneer:
         self._memory = memory
         self._clock = clock
         self._refused = RefusalWatch(memory)
+        self._metrics = metrics = metrics or RegionMetrics(self._region)
         self.further_answers = FurtherAnswers(memory, lease.token)
         """What the region answers when a round that it has answered is continued."""
         self._opener = RoundOpener(memory, clock, configuration)
         self._closer = RoundCloser(
-            database, lease, memory, clock, configuration, self._opener, self.further_answers, ask
+            database, lease, memory, clock, configuration, self._opener, self.further_answers, ask, metrics
         )
 
     async def look(self, connection: AnyConnection) -> AuctionLook:
@@ -116,7 +119,8 @@ class Auctioneer:
         auction_round = as_round(stored, lots)
         # In a thread: leases are kept, and calls answered, however long plans take. What they read waits.
         async with self._memory.steady:
-            response = await asyncio.to_thread(self._memory.bidder.answer, auction_round, self._clock.now())
+            with self._metrics.planning(Planning.ANSWER):
+                response = await asyncio.to_thread(self._memory.bidder.answer, auction_round, self._clock.now())
         self.further_answers.answered(auction_round)
         return await self._closer.close_if_due(response)
 

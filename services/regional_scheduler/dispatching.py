@@ -283,6 +283,7 @@ def _live_attempt(
         dispatched_s=now,
         charges=charges[name],
         placements=dispatch.plan.placements,
+        submitted_s=lot.position.submitted_s if lot.attempt == 1 else None,
         cells=dispatch.plan.cells,
         tuned=UNTUNED if works is None else works.beginning(specification),
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from domain.placement import AttemptKey
 from services.regional_scheduler.live_attempts import LiveAttempt, never_ordered
+
+_Since = TypeVar("_Since", None, float)
 
 MOST_AT_ONCE: Final = 512
 """So many attempts are written of, or are given orders, in one turn of the loop: it never stands still for long."""
@@ -18,7 +21,8 @@ class DueAttempts:
     def __init__(self) -> None:
         self._orders: dict[AttemptKey, None] = {}
         self._news: dict[AttemptKey, None] = {}
-        self._progress: dict[AttemptKey, None] = {}
+        self._progress: dict[AttemptKey, float] = {}
+        """With when its turn was asked for, on the machine's monotonic clock."""
 
     @property
     def has_orders(self) -> bool:
@@ -31,6 +35,11 @@ class DueAttempts:
     @property
     def has_progress(self) -> bool:
         return bool(self._progress)
+
+    def progress_waits_real_s(self) -> float | None:
+        """For how long the attempt has waited whose turn it is; None: no progress is due."""
+        since_real_s = next(iter(self._progress.values()), None)
+        return None if since_real_s is None else time.monotonic() - since_real_s
 
     def look_at(self, attempt: LiveAttempt) -> None:
         """Its clusters may have to be asked something else; if none of them ever was, it may be over at once."""
@@ -48,7 +57,7 @@ class DueAttempts:
 
     def record_progress(self, key: AttemptKey) -> None:
         """It got further: worth a write when its turn comes."""
-        self._progress.setdefault(key)
+        self._progress.setdefault(key, time.monotonic())
 
     def take_orders(self) -> tuple[AttemptKey, ...]:
         """Of those that have waited longest, MOST_AT_ONCE at most."""
@@ -66,7 +75,7 @@ class DueAttempts:
         return _take(self._progress, count)
 
 
-def _take(due: dict[AttemptKey, None], count: int) -> tuple[AttemptKey, ...]:
+def _take(due: dict[AttemptKey, _Since], count: int) -> tuple[AttemptKey, ...]:
     keys = tuple(islice(due, count))
     for key in keys:
         del due[key]

@@ -51,6 +51,8 @@ class LiveAttempt:
     dispatched_s: float
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
+    submitted_s: float | None = None
+    """Of the first attempt of a workload that this session has dispatched: when that was submitted. For metrics alone."""
     cells: CellsOfJobs = ()
     """Of its jobs that use cells of a virtual cluster."""
     tuned: TunedWork = UNTUNED

@@ -25,6 +25,7 @@ from services.database.pipeline import together
 from services.regional_scheduler.auction_step import AuctionStep
 from services.regional_scheduler.further_answers import Ask, CannotGoOn, FurtherAnswers, FurtherQuestion, ask_all
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.region_metrics import Planning, RegionMetrics
 from services.regional_scheduler.round_opener import AuctionStand, Following, RoundOpener, as_round
 from services.regional_scheduler.undecided_lots import data_holders, lack_data, mark_undecided, store_refusals
 
@@ -78,6 +79,7 @@ class RoundCloser:
         opener: RoundOpener,
         own_answers: FurtherAnswers,
         ask: Ask,
+        metrics: RegionMetrics,
     ) -> None:
         self._database = database
         self._lease = lease
@@ -88,6 +90,7 @@ class RoundCloser:
         self._opener = opener
         self._own_answers = own_answers
         self._ask = ask
+        self._metrics = metrics
         self._now_real_s = asyncio.get_running_loop().time
         self._unasked: dict[RegionalScheduler, float] = {}
         """Of whom nothing was heard, and until when they are not asked on."""
@@ -115,19 +118,21 @@ class RoundCloser:
             began_real_s = self._now_real_s()
             due = await self._read(connection, stored, response)
             # In a thread: leases are kept, and calls answered, meanwhile.
-            outcome = await asyncio.to_thread(due.decide, due.auction_round, due.responses)
+            with self._metrics.planning(Planning.DECISION):
+                outcome = await asyncio.to_thread(due.decide, due.auction_round, due.responses)
             others = self._to_ask_on(due, outcome)
             timeout_real_s = self._configuration.answer_timeout_real_s
             patience_real_s = min(timeout_real_s, _LONGEST_IN_TIMEOUTS * timeout_real_s - stored.open_for_real_s)
             if response is None or others is None or patience_real_s <= 0.0:
                 stand = AuctionStand(due.walk, due.progress, due.has_room, _regions(due.schedulers))
                 await self._store(connection, due, response, outcome, stand)
+                self._metrics.round_closed(outcome, stored.open_for_real_s)
                 return AuctionStep(moved=True)
             await auction_store.put_deadline_off(connection, stored.number, patience_real_s)
         now_real_s = self._now_real_s()
         until_real_s = now_real_s + patience_real_s - _LOOKS_TO_CLOSE * (now_real_s - began_real_s)
         continued = await self._continue(due, outcome, others, until_real_s)
-        await self._store_continued(due, response, outcome, continued)
+        await self._store_continued(due, response, outcome, continued, began_real_s)
         return AuctionStep(moved=True)
 
     async def _store_unless_last(self, response: RegionResponse) -> float | None:
@@ -138,9 +143,17 @@ class RoundCloser:
         return None if row is None else float(row[0])
 
     async def _store_continued(
-        self, due: _DueRound, response: RegionResponse, outcome: RoundOutcome, continued: RoundOutcome
+        self,
+        due: _DueRound,
+        response: RegionResponse,
+        outcome: RoundOutcome,
+        continued: RoundOutcome,
+        read_real_s: float,
     ) -> None:
-        """Closes the round with what it came to when it was continued, unless another region has closed it meanwhile."""
+        """Closes the round with what it came to when it was continued, unless another region has closed it meanwhile.
+
+        `read_real_s`: when it was read that it was to be closed.
+        """
         async with self._database.transaction(pipelined=True) as connection:
             if await self._lock(connection, response) is None:
                 return
@@ -155,7 +168,9 @@ class RoundCloser:
             taking_part = {one for one in due.schedulers if one.region in due.auction_round.participants}
             same = taking_part.issubset(schedulers)
             stand = AuctionStand(walk, progress, has_room, _regions(schedulers))
-            await self._store(connection, due, response, continued if same else outcome, stand)
+            came_to = continued if same else outcome
+            await self._store(connection, due, response, came_to, stand)
+        self._metrics.round_closed(came_to, due.stored.open_for_real_s + self._now_real_s() - read_real_s)
 
     async def _lock(self, connection: AnyConnection, response: RegionResponse | None) -> StoredRound | None:
         """The open round, locked; None: it is closed, or not the one that was answered."""

@@ -60,6 +60,7 @@ from services.regional_scheduler.plan_writing import migration_to
 from services.regional_scheduler.reconciliations import Reconciliations
 from services.regional_scheduler.refused_changes import RefusedChanges
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.region_metrics import RegionMetrics
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.reserving import Reserving
@@ -85,6 +86,7 @@ class RegionSession:
         clock: Clock,
         configuration: Configuration,
         inbox: Inbox,
+        metrics: RegionMetrics | None = None,
     ) -> None:
         self.memory = memory
         self.inbox = inbox
@@ -101,9 +103,10 @@ class RegionSession:
         self._reports = ReportTaker(memory.live, self._due_attempts, self._sender, self._absent, clock)
         self._applied = AppliedChanges(database, memory, inbox, self._absent, self._sender)
         self._arrivals = Arrivals(memory, self._due_attempts)
+        self._metrics = metrics = metrics or RegionMetrics(memory.region.region)
         self._running_limits = limits = RunningLimits()
         reporting = self._due_attempts, self._reports, self._sender
-        self._recorder = AttemptRecorder(database, lease, memory, *reporting, self._arrivals, limits, clock)
+        self._recorder = AttemptRecorder(database, lease, memory, *reporting, self._arrivals, limits, clock, metrics)
         self._eviction_writer = writer = EvictionWriter(memory, self._due_attempts, clock)
         self._time_limits = TimeLimits(database, lease, memory.live, limits, writer, clock)
         self._changed_workloads = ChangedWorkloads(memory, limits)
@@ -135,7 +138,9 @@ class RegionSession:
         self._other_regions = OtherRegions()
         self._quota_changed = False
         """Since the last dispatch less was left of a quota than was seen: it is locked before the next one is planned."""
-        self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction, self._other_regions.ask)
+        self._auctioneer = Auctioneer(
+            database, lease, memory, clock, configuration.auction, self._other_regions.ask, metrics
+        )
         self._auction_due_real_s = 0.0
         """When the auction is looked at again, whatever else has woken the loop by then."""
 
@@ -183,6 +188,7 @@ class RegionSession:
             await self._loop_once()
 
     async def _loop_once(self) -> None:
+        self._metrics.turn_begins()
         # 1. Observe: take in everything that came since the last look.
         await self._reports.take(self.inbox.take_messages(), self._now_real_s())
         # 2. Record what clusters reported: machines first, for what ended with its machine has lost that. Then starts, ends
@@ -300,7 +306,7 @@ class RegionSession:
             return None
         # Before the look: what happens from here on is looked at the next time.
         self.inbox.look_at_auction = False
-        memory = self.memory
+        memory, began_real_s = self.memory, self._now_real_s()
         try:
             turn = await begin_turn(
                 self._database, memory, self._auctioneer, self._clock, self._start, holds_quota=self._quota_changed
@@ -316,6 +322,7 @@ class RegionSession:
             return None
         if turn.dispatched is not None:
             self._victims_changed = self._quota_changed = False
+            self._metrics.dispatched(turn.dispatched, self._now_real_s() - began_real_s)
             for attempt in turn.dispatched.attempts:
                 memory.live.add(attempt)
                 self._due_attempts.give_orders(attempt.key)

@@ -18,8 +18,11 @@ from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.lease_store import REGIONAL_PREFIX, Lease, LeaseLost
+from services.metrics.service_metrics import ServiceMetrics
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.region_metrics import RegionMetrics
+from services.regional_scheduler.region_traces import RegionTraces
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import RegionGone, SessionOver
@@ -27,6 +30,7 @@ from services.runtime.collection import collect_everything
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
+from services.tracing.traces import NoTraces, Traces
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
 _PAUSE_REAL_S = 0.25
@@ -44,8 +48,19 @@ _log = structlog.get_logger(__name__)
 class RegionalSchedulerTier:
     """One region's scheduler: `run` until cancelled."""
 
-    def __init__(self, region: RegionId, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        region: RegionId,
+        database: Database,
+        clock: ServiceClock,
+        configuration: Configuration,
+        *,
+        metrics: ServiceMetrics | None = None,
+        traces: Traces | None = None,
+    ) -> None:
         self._region = region
+        self._metrics = metrics = metrics or ServiceMetrics()
+        self._region_metrics = RegionMetrics(region, metrics, RegionTraces(region, traces or NoTraces(), clock))
         self._database = database
         self._clock = clock
         self._configuration = configuration
@@ -55,6 +70,8 @@ class RegionalSchedulerTier:
             [regional_scheduler_pb2.DESCRIPTOR.services_by_name["RegionalScheduler"]],
             lambda server: regional_scheduler_pb2_grpc.add_RegionalSchedulerServicer_to_server(servicer, server),
             configuration.requests,
+            tier=f"{REGIONAL_PREFIX}{region}",
+            metrics=metrics,
         )
 
     async def start(self, listen: str) -> int:
@@ -70,6 +87,7 @@ class RegionalSchedulerTier:
             address,
             self._configuration.lease.duration_real_s,
             silence_real_s=self._configuration.lease.silence_real_s,
+            metrics=self._metrics,
         )
         while True:
             await self._until_in_fleet()
@@ -84,6 +102,7 @@ class RegionalSchedulerTier:
             except SessionOver as over:
                 _log.info("session over", region=self._region, why=str(over))
             except LeaseLost:
+                keeper.found_lost()
                 _log.warning("session over: the lease is lost", region=self._region)
             except DatabaseUnavailable as error:
                 _log.warning("session over: database unavailable", region=self._region, error=str(error))
@@ -126,8 +145,10 @@ class RegionalSchedulerTier:
         if memory is None:
             raise RegionGone(f"the fleet has no region {self._region}")
         inbox = Inbox()
-        session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox)
+        metrics = self._region_metrics
+        session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox, metrics)
         self._session = session
+        metrics.session_began()
         try:
             await self._server.set_serving(serving=True)
             _log.info(

@@ -76,7 +76,8 @@ def _leftovers(layout: HomeLayout, serving: HostRecord | None) -> Iterator[Lefto
     for session in _sessions(layout.ray_sessions):
         if serving is None or not session.name.endswith(f"_{serving.process_id}"):
             yield Leftover(session, "a run of Ray that is over", _size_bytes(session))
-    logs = [layout.host_log, *sorted((layout.host_log.parent / "tiers").glob("*.log"))]
+    of_tiers = layout.host_log.parent / "tiers"
+    logs = [*sorted(layout.host_log.parent.glob("host.log*")), *sorted(of_tiers.glob("*.log*"))]
     for log in logs:
         if log.is_file() and not (serving is not None and log.stat().st_mtime >= serving.process_started_s):
             yield Leftover(log, "a log of a service that is down", log.stat().st_size)

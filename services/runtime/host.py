@@ -378,9 +378,21 @@ def _hosting(options: HostOptions, parts: PartRecords, group: str = "") -> TierH
         from services.configuration import load_configuration
         from services.runtime.tier_actors import TierActors
 
-        return TierActors(options.home, load_configuration(options.configuration_file), options.executor, group)
+        configuration = load_configuration(options.configuration_file)
+        if configuration.metrics.port is not None:
+            # Several of them may be on one machine.
+            configuration = configuration.with_metrics_at(None, 0)
+        return TierActors(options.home, configuration, options.executor, group)
     settings = ChildSettings(
-        "", options.home, options.executor, kernels=True, configuration_file=options.configuration_file
+        "",
+        options.home,
+        options.executor,
+        kernels=True,
+        configuration_file=options.configuration_file,
+        # Beside those of tiers that stand by there are others.
+        shared=options.shares_processes and not group,
+        metrics_port=options.metrics_port,
+        logs=options.logs,
     )
     return TierChildren(settings, shared=options.shares_processes, group=group, parts=parts)
 
@@ -411,7 +423,7 @@ def main(arguments: Sequence[str]) -> int:
     said = parser.parse_args(arguments)
     options = HostOptions.model_validate_json(said.options)
     layout = HomeLayout(options.home)
-    configure_logging(layout.host_log)
+    configure_logging(layout.host_log, options.logs)
     # With it all that it starts: the database, Ray, tiers. Tasks get another one.
     lower_own_score(SERVICE_SCORE)
     try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from services.log_settings import LogSettings
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierProcesses
 
@@ -29,6 +31,10 @@ class HostOptions(BaseModel):
     clock_speed: float | None = None
     clock_origin_s: float | None = None
     executor: ExecutorKind = ExecutorKind.RAY
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """Of the process that all tiers share; None: as scheduler.yaml says."""
+    logs: LogSettings = LogSettings()
+    """As scheduler.yaml says: known before that is read by whoever writes a log."""
     tiers: TierProcesses | None = None
     """None: separate in a Ray of others, where they outlive this host; else shared."""
 

@@ -18,10 +18,12 @@ from domain.tenant import Tenant
 from services.configuration import Configuration
 from services.database import catalog_store, fleet_store, lease_store, tenant_store
 from services.database.engine import Database
+from services.metrics.service_metrics import ServiceMetrics
 from services.runtime.clock_record import record_clock
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierKind
 from services.runtime.tier_process import TierRequest, run_tier
+from services.tracing.traces import NoTraces, Traces
 
 _LOOK_EVERY_REAL_S = 0.02
 _READY_PATIENCE_REAL_S = 60.0
@@ -35,6 +37,9 @@ class InProcessService:
     fleet: Fleet
     home: Path
     configuration: Configuration
+    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
+    """Of all tiers."""
+    traces: Traces = field(default_factory=NoTraces)
     address: str = ""
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -49,7 +54,7 @@ class InProcessService:
         if alias is not None:
             request = replace(request, listen="127.0.0.1:0")
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(run_tier(request, listening.set_result))
+        task = asyncio.ensure_future(run_tier(request, listening.set_result, metrics=self.metrics, traces=self.traces))
         self._running[alias or name] = task
         both: set[asyncio.Future[None] | asyncio.Future[str]] = {task, listening}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -122,9 +127,10 @@ async def run_in_process(
     configuration: Configuration | None = None,
     clock_speed: float | None = None,
     tables: Sequence[Table] = (),
+    traces: Traces | None = None,
 ) -> AsyncIterator[InProcessService]:
     """A service over an empty, migrated database, with this fleet, these tenants and tables; all tiers work when it begins."""
-    service = InProcessService(database_url, fleet, home, configuration or Configuration())
+    service = InProcessService(database_url, fleet, home, configuration or Configuration(), traces=traces or NoTraces())
     async with Database(database_url) as database:
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
         await database.run(lambda connection: catalog_store.apply_tables(connection, tables))

@@ -20,6 +20,8 @@ from formats.fleet_file import read_fleet_file
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import read_tenants
 from services.database.embedded import stop_embedded
+from services.metrics.settings import LOOPBACK
+from services.metrics.targets import served_metrics
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.home import HomeLayout
 from services.runtime.home_processes import ProcessesLeft, end_processes_of, marked
@@ -56,6 +58,8 @@ class RunningService:
     address: str
     process_id: int
     was_running: bool
+    metrics: tuple[str, ...] = ()
+    """Where processes of tiers serve their metrics."""
     not_taken_over: tuple[OptionDifference, ...] = ()
     """What was asked for, and is otherwise in the service that was running."""
     mended: tuple[str, ...] = ()
@@ -76,7 +80,7 @@ def up(
     `progress` gets what it is busy with. Raises ServiceNotStarted, and before anything is started FormatError for a file
     that makes no sense, PortNotAvailable and HomeNotWritable; StartInterrupted where it goes on without the caller.
     """
-    tasks_are_root = _check_files(options)
+    options, tasks_are_root = _checked(options)
     layout = HomeLayout(options.home)
     state = _require_free(options, layout)
     if state.was_up:
@@ -94,7 +98,7 @@ def stay_up(options: HostOptions) -> NoReturn:
 
     Raises as `up` does before anything is started, and ServiceNotStarted for a home whose service is up.
     """
-    _check_files(options)
+    options, _ = _checked(options)
     layout = HomeLayout(options.home)
     state = _require_free(options, layout)
     if state.was_up:
@@ -154,7 +158,8 @@ def _until_whole(
         if state.is_whole and state.record is not None:
             record = state.record
             differences = option_differences(options, digests_of(options), record.options, record.digests)
-            return RunningService(record.address, record.process_id, True, differences, mended)
+            metrics = served_metrics(options.home)
+            return RunningService(record.address, record.process_id, True, metrics, differences, mended)
         if state.host is None and not state.watcher_lives:
             raise ServiceNotStarted("the service ended while it was being mended; bring it up again (topmast up)")
         if time.monotonic() > deadline:
@@ -174,7 +179,9 @@ def _until_ready(
         record = read_whole_host_record(layout.host_record)
         if record is not None and record.watcher_id == watcher:
             if record.state is HostState.READY and record.process is not None:
-                return RunningService(record.address, record.process_id, was_running=False)
+                return RunningService(
+                    record.address, record.process_id, was_running=False, metrics=served_metrics(layout.home)
+                )
             if ended and record.state in {HostState.FAILED, HostState.LOST}:
                 raise ServiceNotStarted(f"{record.stage} (log: {layout.host_log})")
             if record.stage != last_stage:
@@ -205,9 +212,12 @@ def _whose(layout: HomeLayout) -> str:
     )
 
 
-def _check_files(options: HostOptions) -> bool:
-    """Whether tasks run as root and nobody has said so. Raises FormatError with every problem of the first wrong file: the host reads some
-    of them only at the end; and UserImpossible where no task could be started on this machine as it is configured."""
+def _checked(options: HostOptions) -> tuple[HostOptions, bool]:
+    """The options with what the host needs of scheduler.yaml before it has read that, and whether tasks run as root and nobody has said so.
+
+    Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end; and UserImpossible
+    where no task could be started on this machine as it is configured.
+    """
     starts_tasks = options.executor is ExecutorKind.RAY and options.ray_address is None
     tasks_are_root = starts_tasks and os.geteuid() == 0
     for named in (options.configuration_file, options.fleet_file, options.tenants_file):
@@ -224,17 +234,20 @@ def _check_files(options: HostOptions) -> bool:
             settled = configuration.tasks.run_as is not None or configuration.tasks.allow_root is not None
             tasks_are_root = tasks_are_root and not settled
             task_user(configuration.tasks.settings())
+        options = options.model_copy(update={"logs": configuration.logs})
     fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
     tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()
     if fleet is not None:
         fleet_with_virtual_clusters(fleet, declarations_of(tenants))
-    return tasks_are_root
+    return options, tasks_are_root
 
 
 def _check_port(options: HostOptions) -> None:
     """Raises PortNotAvailable when the global scheduler could not listen where it is to."""
     if options.port:
         require_port(options.listen_host, options.port)
+    if options.metrics_port and options.shares_processes:
+        require_port(LOOPBACK, options.metrics_port, option="--metrics-port")
 
 
 def _check_home(layout: HomeLayout) -> None:

@@ -22,6 +22,7 @@ _OPTIONS = {
     "executor": "--emulate",
     "tiers": "--tiers",
     "standby": "--standby",
+    "metrics_port": "--metrics-port",
 }
 _RESTART = "take the service down (topmast down) and bring it up with it"
 _APPLY = "topmast apply -f FILE applies it to what is up"
@@ -78,7 +79,7 @@ def option_differences(
     found: list[OptionDifference] = []
     for field, option in _OPTIONS.items():
         value, its = typed[field], running.get(field)
-        if field not in asked.model_fields_set or value is None or (field == "port" and value == 0):
+        if field not in asked.model_fields_set or value is None or (field in {"port", "metrics_port"} and value == 0):
             continue
         if field in _FILES:
             if field in asked_digests and asked_digests[field] == running_digests.get(field):

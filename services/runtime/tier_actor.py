@@ -22,7 +22,8 @@ class TierActor:
     """Runs one tier from its creation on."""
 
     def __init__(self, request: TierRequest, group: str = "") -> None:
-        configure_logging(request.home / "logs" / "tiers" / f"{group}{request.name.replace('/', '-')}.log")
+        file = request.home / "logs" / "tiers" / f"{group}{request.name.replace('/', '-')}.log"
+        configure_logging(file, request.configuration.logs)
         lower_own_score(SERVICE_SCORE)
         self._address: str | None = None
         self._listening = threading.Event()

@@ -13,7 +13,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from typing import cast
 
@@ -22,6 +22,9 @@ import structlog
 from services.configuration import Configuration, load_configuration
 from services.database.engine import Database
 from services.log_output import configure_logging
+from services.metrics.endpoint import serving_metrics
+from services.metrics.service_metrics import ServiceMetrics
+from services.metrics.settings import MetricsSettings
 from services.runtime.collection import short_collections
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.kernels import compile_kernels
@@ -39,6 +42,7 @@ from services.runtime.tier_messages import (
 from services.runtime.tier_place import TierPlace
 from services.runtime.tier_process import TierRequest, run_tier
 from services.tiers.loop_watchdog import WatchedEventLoop, watched_loop
+from services.tracing.traces import traces_of
 
 _ORPHANED = 3
 """The exit status of a process whose host is gone."""
@@ -66,20 +70,29 @@ class TierChild:
         self._configuration = configuration
         self._surroundings = surroundings
         # One for all: as many listeners, and as many connections that are kept, as one tier has.
-        self._database = Database(surroundings.database_url, connections=_CONNECTIONS)
+        self._metrics, self._traces = ServiceMetrics(), traces_of(configuration.tracing, settings.name)
+        self._database = Database(surroundings.database_url, connections=_CONNECTIONS, metrics=self._metrics)
         self._tiers: dict[str, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
         """Does what the host says, until that says that it is to end."""
         loop = asyncio.get_running_loop()
-        with short_collections():
-            async with watched_loop(self._settings.name), self._database:
+        name, metrics = self._settings.name, self._metrics
+        served = serving_metrics(metrics, self._metrics_settings, self._settings.home, name)
+        with closing(self._traces), short_collections(), served:
+            async with watched_loop(name, metrics.observe_block(name)), self._database:
                 threading.Thread(target=self._listen, args=(loop,), name="host", daemon=True).start()
                 await self._ended.wait()
                 for tier in self._tiers.values():
                     tier.cancel()
                 await asyncio.gather(*self._tiers.values(), return_exceptions=True)
+
+    @property
+    def _metrics_settings(self) -> MetricsSettings:
+        """Of several processes on this machine only one could have a port that is named."""
+        settings = self._configuration.with_metrics_at(None, self._settings.metrics_port).metrics
+        return settings if self._settings.shared or not settings.port else settings.model_copy(update={"port": 0})
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: hands on what the host says, and ends this process when the host has ended."""
@@ -117,6 +130,8 @@ class TierChild:
                     lambda address: self._host.send(Listening(place.name, address)),
                     waiting=lambda: self._host.send(WaitingForPort(place.listen)),
                     database=self._database,
+                    metrics=self._metrics,
+                    traces=self._traces,
                 )
             except Exception:  # noqa: BLE001 - whatever broke it, the other tiers go on
                 _log.exception("a tier broke; it is started again", tier=place.name)
@@ -128,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     host: Connection = Connection(int(arguments[0]))
     with suppress(EOFError):
         settings = cast(ChildSettings, host.recv())
-        configure_logging(settings.home / "logs" / "tiers" / f"{settings.name}.log")
+        configure_logging(settings.home / "logs" / "tiers" / f"{settings.name}.log", settings.logs)
         try:
             configuration = _configuration(settings)
         except Exception as error:  # noqa: BLE001 - whatever it was, who brings the service up learns it

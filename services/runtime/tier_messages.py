@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.log_settings import LogSettings
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierPlace
 
@@ -20,6 +21,11 @@ class ChildSettings:
     kernels: bool
     """Whether it will decide anything: then it compiles what decides before it holds a lease."""
     configuration_file: Path | None
+    shared: bool = False
+    """Whether all tiers of the service are in this process."""
+    metrics_port: int | None = None
+    """Where it serves its metrics; None: as the configuration says."""
+    logs: LogSettings = LogSettings()
     configuration: bytes | None = None
     """What stood in that file when the service was started, as a former process pickled it: the file is not read again."""
 

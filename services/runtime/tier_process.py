@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,11 +17,14 @@ import structlog
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.engine import Database
+from services.metrics.endpoint import serving_metrics
+from services.metrics.service_metrics import ServiceMetrics
 from services.runtime.clock_record import load_clock
 from services.runtime.collection import forget_for_collection, short_collections
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierKind, TierPlace
 from services.tiers.loop_watchdog import watched_loop
+from services.tracing.traces import NoTraces, Traces, traces_of
 
 _STOP_GRACE_S = 2.0
 _BIND_RETRY_REAL_S = 0.2
@@ -55,24 +58,32 @@ async def run_tier(
     *,
     waiting: Callable[[], None] = lambda: None,
     database: Database | None = None,
+    metrics: ServiceMetrics | None = None,
+    traces: Traces | None = None,
 ) -> None:
     """Runs the tier until cancelled; `listening` gets the address once it can be called.
 
     `waiting` is called, once, when somebody else has the port. `database`: one that is open, where several tiers of a process
-    share one.
+    share one. `metrics` and `traces`: of the process, which its tiers share.
     """
+    metrics = metrics or ServiceMetrics()
     if database is not None:
-        await _run_on(database, request, listening, waiting)
+        await _run_on(database, request, listening, waiting, metrics, traces or NoTraces())
         return
-    async with Database(request.database_url) as own:
-        await _run_on(own, request, listening, waiting)
+    async with Database(request.database_url, metrics=metrics) as own:
+        await _run_on(own, request, listening, waiting, metrics, traces or NoTraces())
 
 
 async def _run_on(
-    database: Database, request: TierRequest, listening: Callable[[str], None], waiting: Callable[[], None]
+    database: Database,
+    request: TierRequest,
+    listening: Callable[[str], None],
+    waiting: Callable[[], None],
+    metrics: ServiceMetrics,
+    traces: Traces,
 ) -> None:
     clock = await database.run(load_clock, give_up_after_s=float("inf"))
-    tier = _make_tier(request, database, clock)
+    tier = _make_tier(request, database, clock, metrics, traces)
     forget_for_collection()
     host = request.listen.rpartition(":")[0]
     port = await _listen(tier, request.listen, waiting)
@@ -100,19 +111,25 @@ async def _listen(tier: Tier, listen: str, waiting: Callable[[], None]) -> int:
             await asyncio.sleep(_BIND_RETRY_REAL_S)
 
 
-def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) -> Tier:
+def _make_tier(
+    request: TierRequest, database: Database, clock: ServiceClock, metrics: ServiceMetrics, traces: Traces
+) -> Tier:
     # Only what this tier needs is imported: a cluster manager has no use for the planner, nor a region for Ray.
     match request.kind:
         case TierKind.GLOBAL:
             from services.global_scheduler.tier import GlobalSchedulerTier
 
-            return GlobalSchedulerTier(database, clock, request.configuration, home=request.home)
+            return GlobalSchedulerTier(
+                database, clock, request.configuration, home=request.home, metrics=metrics, traces=traces
+            )
         case TierKind.REGIONAL:
             from services.regional_scheduler.tier import RegionalSchedulerTier
 
             if request.region is None:
                 raise ValueError("a regional scheduler needs a region")
-            return RegionalSchedulerTier(request.region, database, clock, request.configuration)
+            return RegionalSchedulerTier(
+                request.region, database, clock, request.configuration, metrics=metrics, traces=traces
+            )
         case TierKind.CLUSTER:
             from services.cluster_manager.tier import ClusterManagerTier
 
@@ -125,18 +142,28 @@ def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) ->
                 request.configuration,
                 home=request.home,
                 on_ray=request.executor is ExecutorKind.RAY,
+                metrics=metrics,
+                traces=traces,
             )
 
 
 async def run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
     """Runs the tier, alone in its process, on a loop that is watched, until `stop` is set; what breaks it is raised."""
-    with short_collections():
-        async with watched_loop(request.name):
-            await _run_until(request, listening, stop)
+    metrics, traces = ServiceMetrics(), traces_of(request.configuration.tracing, request.name)
+    settings = request.configuration.metrics
+    with closing(traces), short_collections(), serving_metrics(metrics, settings, request.home, request.name):
+        async with watched_loop(request.name, metrics.observe_block(request.name)):
+            await _run_until(request, listening, stop, metrics, traces)
 
 
-async def _run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
-    running = asyncio.ensure_future(run_tier(request, listening))
+async def _run_until(
+    request: TierRequest,
+    listening: Callable[[str], None],
+    stop: asyncio.Event,
+    metrics: ServiceMetrics,
+    traces: Traces,
+) -> None:
+    running = asyncio.ensure_future(run_tier(request, listening, metrics=metrics, traces=traces))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

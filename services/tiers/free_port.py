@@ -33,8 +33,11 @@ class PortNotAvailable(Exception):
     """Nothing can listen there; the message says why, and what to do."""
 
 
-def require_port(host: str, port: int) -> None:
-    """Raises PortNotAvailable unless a server could listen at this port of the host at this moment."""
+def require_port(host: str, port: int, *, option: str = "--port") -> None:
+    """Raises PortNotAvailable unless a server could listen at this port of the host at this moment.
+
+    `option`: what names the port.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -45,14 +48,14 @@ def require_port(host: str, port: int) -> None:
             probe.bind(address)
             probe.listen()
     except OSError as error:
-        raise PortNotAvailable(_why_not(host, port, error)) from error
+        raise PortNotAvailable(_why_not(host, port, option, error)) from error
 
 
-def _why_not(host: str, port: int, error: OSError) -> str:
+def _why_not(host: str, port: int, option: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         holder = port_holder(port)
         taken = f"taken by {holder}" if holder else "taken"
-        return f"port {port} of {host} is {taken}; name a free one with --port, or --port 0 for any"
+        return f"port {port} of {host} is {taken}; name a free one with {option}, or {option} 0 for any"
     if error.errno == errno.EACCES:
-        return f"port {port} of {host} is reserved for the administrator; name one above 1023 with --port"
+        return f"port {port} of {host} is reserved for the administrator; name one above 1023 with {option}"
     return f"cannot listen at {host}: {error.strerror}; name an address of this machine with --listen-host"

@@ -10,6 +10,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.grpc_errors import CanonicalErrors
+from services.metrics.counted_calls import CountedCalls
+from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.admission import Admission
 from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
 from services.tiers.request_sizes import greatest_of_services
@@ -37,10 +39,17 @@ class TierServer:
         services: Sequence[ServiceDescriptor],
         register: Callable[[grpc.aio.Server], None],
         requests: RequestSettings = USUAL_REQUESTS,
+        *,
+        tier: str = "",
+        metrics: ServiceMetrics | None = None,
     ) -> None:
-        """`register` adds the servicers of `services` to the server, which takes on `requests` at a time."""
+        """`register` adds the servicers of `services` to the server, which takes on `requests` at a time. `tier`: as its lease is
+        called, for the metrics of calls."""
+        interceptors: list[grpc.aio.ServerInterceptor] = [CanonicalErrors(), Admission(services, requests)]
+        if metrics is not None:
+            interceptors.insert(0, CountedCalls(metrics, tier))
         self._server = grpc.aio.server(
-            interceptors=[CanonicalErrors(), Admission(services, requests)],
+            interceptors=interceptors,
             options=(*_OPTIONS, ("grpc.max_receive_message_length", greatest_of_services(services))),
         )
         self._health = health.aio.HealthServicer()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +19,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, SeenLease
+from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.lease_renewal import LeaseRenewal, RenewalEnd
 from services.tiers.lease_times import SILENCE_REAL_S, LeaseTimes
 
@@ -40,6 +42,7 @@ class LeaseKeeper:
         *,
         silence_real_s: float = SILENCE_REAL_S,
         tasks_stop_after_real_s: float | None = None,
+        metrics: ServiceMetrics | None = None,
     ) -> None:
         """`silence_real_s`: after so long without a turn of the event loop the lease is not renewed any more.
 
@@ -54,6 +57,12 @@ class LeaseKeeper:
         self._tasks_stop_after_s = tasks_stop_after_real_s
         self._certain_until_real_s = 0.0
         self._leader_address: str | None = None
+        self._metrics = metrics or ServiceMetrics()
+        self._held = self._metrics.lease_held.labels(name)
+        self._renewal_seconds = self._metrics.lease_renewal_seconds.labels(name)
+        for end in (RenewalEnd.LOST, RenewalEnd.SILENT, RenewalEnd.FAILED):
+            # Present from the beginning, so that the first one is seen to be one more.
+            self._metrics.leases_lost.labels(name, end.name.lower())
 
     @property
     def leader_address(self) -> str | None:
@@ -78,6 +87,7 @@ class LeaseKeeper:
             if isinstance(found, Lease):
                 self._certain_until_real_s = asked_real_s + self._duration_s
                 self._leader_address = None
+                self._held.set(1)
                 _log.info("lease acquired", name=self._name, address=self._address, token=found.token)
                 return found
             self._leader_address = found.address
@@ -129,10 +139,18 @@ class LeaseKeeper:
             # Nothing is renewed any more when the lease is given back, or acquired anew.
             renewal.stop()
             await asyncio.wait({ended})
+            self._held.set(0)
+        self._metrics.leases_lost.labels(self._name, ended.result().name.lower()).inc()
         _log.warning("lease lost", name=self._name, token=lease.token, why=ended.result().value)
 
+    def found_lost(self) -> None:
+        """Who works under the lease was told so, before its renewal was."""
+        self._metrics.leases_lost.labels(self._name, RenewalEnd.LOST.name.lower()).inc()
+
     def _renewed(self, asked_real_s: float) -> None:
+        """In the thread that renews it."""
         self._certain_until_real_s = asked_real_s + self._duration_s
+        self._renewal_seconds.observe(time.monotonic() - asked_real_s)
 
     def _given_up(self) -> None:
         self._certain_until_real_s = 0.0

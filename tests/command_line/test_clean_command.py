@@ -45,6 +45,7 @@ def test_what_former_runs_have_left_is_listed_with_sizes_and_removed_only_when_t
     gone = [
         _file(layout.ray_sessions / "session_2026-01-01_10-00-00_000001_17" / "logs" / "raylet.out"),
         _file(home / "logs" / "host.log"),
+        _file(home / "logs" / "host.log.1"),
         _file(home / "logs" / "tiers" / "tiers.log"),
         _file(home / "postgres" / "server.log.old"),
         _file(layout.simulations / "a.npz"),
@@ -54,11 +55,11 @@ def test_what_former_runs_have_left_is_listed_with_sizes_and_removed_only_when_t
     (layout.ray_sessions / "session_elsewhere_18").symlink_to(outside.parent)
     listed = topmast("clean", "--home", str(home))
     assert listed.exit_code == 0, listed.stderr
-    assert listed.stderr == "nothing was removed; --yes removes 14.6 KiB\n"
+    assert listed.stderr == "nothing was removed; --yes removes 17.6 KiB\n"
     assert [line.split()[:2] for line in listed.stdout.splitlines()] == [["2.9", "KiB"]] * len(gone)
     assert all(file.exists() for file in (*gone, *kept))
     removed = topmast("clean", "--home", str(home), "--yes")
-    assert removed.stdout.endswith("removed 14.6 KiB\n")
+    assert removed.stdout.endswith("removed 17.6 KiB\n")
     assert not any(file.exists() for file in gone)
     assert all(file.exists() for file in (*kept, outside))
     assert topmast("clean", "--home", str(home)).stdout == f"there is nothing to remove in {home}\n"

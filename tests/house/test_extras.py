@@ -14,7 +14,7 @@ from services.command_line.extras import MODULES, Extra
 from tests.house.repository import ROOT, python_files, tree
 from topmast_server.own_packages import OWN_PACKAGES
 
-NOT_REQUIRED = {"torch", "statsmodels", "pydantic_core"}
+NOT_REQUIRED = {"torch", "statsmodels", "opentelemetry", "pydantic_core"}
 """Imported where they are there (an error names the remedy where not), and a part of Pydantic."""
 
 

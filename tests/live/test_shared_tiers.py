@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import signal
 import socket
 import subprocess
 import tempfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -16,6 +19,7 @@ from domain.workload import Emulated
 from formats.fleet_file import dump_fleet
 from services.command_line.exit_code import ExitCode
 from services.execution.watched_tasks import WatchedTasks
+from services.metrics.targets import served_metrics
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
@@ -83,6 +87,10 @@ def test_an_emulated_service_starts_no_ray() -> None:
             home=home, port=0, fleet_file=home / "fleet.yaml", executor=ExecutorKind.EMULATED, clock_speed=CLOCK_SPEED
         )
         try:
+            with socket.create_server(("127.0.0.1", 0)) as other:
+                taken = options.model_copy(update={"metrics_port": other.getsockname()[1]})
+                with pytest.raises(PortNotAvailable, match="name a free one with --metrics-port"):
+                    up(taken)
             service = up(options)
             started = psutil.Process(service.process_id).children(recursive=True)
             (tiers,) = (process for process in started if "services.runtime.tier_child" in process.cmdline())
@@ -95,8 +103,17 @@ def test_an_emulated_service_starts_no_ray() -> None:
                 )
                 assert client.wait(workload.workload).state.name == "COMPLETED"
             assert not HomeLayout(home).ray_sessions.exists()
+            # All tiers of the process say at one address what they did, and Prometheus finds it.
+            (address,) = service.metrics
+            assert json.loads((home / "metrics" / "tiers.json").read_text(encoding="utf-8"))[0]["targets"] == [address]
+            with urlopen(f"http://{address}/metrics") as answer:
+                told = answer.read().decode()
+            assert 'topmast_calls_total{code="OK",method="SubmitWorkloads",tier="global"} 1.0' in told
+            assert 'topmast_attempts_ended_total{end="completed",region="east"} 1.0' in told
+            assert re.search(r'topmast_orders_total{cluster="[\w-]+",order="execute"} 1.0', told)
         finally:
             down(home)
+        assert served_metrics(home) == ()
 
 
 def test_who_interrupts_up_is_told_that_it_goes_on() -> None:

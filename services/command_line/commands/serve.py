@@ -21,6 +21,22 @@ app = typer.Typer(
 ListenOption = Annotated[
     str, typer.Option("--listen", metavar="HOST:PORT", help="Also the address that other tiers call; port 0: any.")
 ]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65_535,
+        help="Where metrics are served; 0: any.",
+        show_default="as the configuration says, else any",
+    ),
+]
+MetricsHostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-host", help="The same: at which address.", show_default="as the configuration says, else 127.0.0.1"
+    ),
+]
 RegionOption = Annotated[str, typer.Option("--region", help="Which region.", show_default=False)]
 ClusterOption = Annotated[str, typer.Option("--cluster", help="Which cluster.", show_default=False)]
 ExecutorName = Literal["ray", "emulated"]
@@ -34,9 +50,11 @@ def serve_global(
     database_url: DatabaseOption = None,
     home: HomeOption = None,
     configuration: ConfigurationOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = None,
 ) -> None:
     """Be the global scheduler: the front door and the queue."""
-    _serve("global", listen, database_url, home, configuration)
+    _serve("global", listen, database_url, home, configuration, (metrics_host, metrics_port))
 
 
 @app.command("regional")
@@ -47,9 +65,11 @@ def serve_regional(
     database_url: DatabaseOption = None,
     home: HomeOption = None,
     configuration: ConfigurationOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = None,
 ) -> None:
     """Be the regional scheduler of a region: its bids, and what runs there."""
-    _serve("regional", listen, database_url, home, configuration, region=region)
+    _serve("regional", listen, database_url, home, configuration, (metrics_host, metrics_port), region=region)
 
 
 @app.command("cluster")
@@ -62,9 +82,21 @@ def serve_cluster(
     database_url: DatabaseOption = None,
     home: HomeOption = None,
     configuration: ConfigurationOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = None,
 ) -> None:
     """Be the manager of a cluster: it runs the tasks."""
-    _serve("cluster", listen, database_url, home, configuration, region=region, cluster=cluster, executor=executor)
+    _serve(
+        "cluster",
+        listen,
+        database_url,
+        home,
+        configuration,
+        (metrics_host, metrics_port),
+        region=region,
+        cluster=cluster,
+        executor=executor,
+    )
 
 
 def _serve(
@@ -73,6 +105,7 @@ def _serve(
     database_url: str | None,
     home: Path | None,
     configuration: Path | None,
+    metrics: tuple[str | None, int | None],
     *,
     region: str | None = None,
     cluster: str | None = None,
@@ -93,7 +126,7 @@ def _serve(
             kind=TierKind(kind),
             database_url=resolve_database_url(folder, {URL_VARIABLE: database_url} if database_url else os.environ),
             home=folder,
-            configuration=load_configuration(configuration),
+            configuration=load_configuration(configuration).with_metrics_at(*metrics),
             listen=listen,
             region=RegionId(region) if region is not None else None,
             cluster=ClusterId(cluster) if cluster is not None else None,

@@ -52,6 +52,16 @@ ClockSpeedOption = Annotated[
 EmulateOption = Annotated[
     bool, typer.Option("--emulate", help="Run emulated workloads only: clusters without processes.")
 ]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65_535,
+        help="Where the tiers, in one process, serve their metrics on loopback; 0: any.",
+        show_default="as the configuration says, else any",
+    ),
+]
 TiersName = Literal["shared", "separate"]
 TiersOption = Annotated[
     TiersName | None,
@@ -92,6 +102,7 @@ def up(
     emulate: EmulateOption = False,
     tiers: TiersOption = None,
     standby: StandbyOption = False,
+    metrics_port: MetricsPortOption = None,
     configuration: ConfigurationOption = None,
     foreground: ForegroundOption = False,
     as_json: JsonOption = False,
@@ -116,6 +127,7 @@ def up(
         "emulate": ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
         "tiers": TierProcesses(tiers) if tiers is not None else None,
         "standby": standby,
+        "metrics_port": metrics_port,
     }
     # What nobody typed is not wanted otherwise of a service that is up already.
     typed = {
@@ -138,6 +150,8 @@ def up(
     show_line(f"Topmast {'was already' if service.was_running else 'is'} up at {service.address}")
     for mended in service.mended:
         note(f"this was not as it should be, and is now: {mended}")
+    if service.metrics:
+        note(f"metrics: {', '.join(f'http://{one}/metrics' for one in service.metrics)}")
     for difference in service.not_taken_over:
         note(str(difference))
     if service.tasks_are_root:

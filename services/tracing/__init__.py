@@ -1,0 +1,1 @@
+"""The way of a workload through the tiers, as spans of OpenTelemetry (decision 101)."""

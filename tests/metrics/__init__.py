@@ -1,0 +1,1 @@
+"""Metrics, and what is made of them: alerts and dashboards."""
