@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -27,9 +26,7 @@ from services.global_scheduler.live_packing_order import live_packing_order
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide, load_snapshot
 from services.global_scheduler.scan_record import (
     SnapshotOutdated,
-    newcomers,
     parts_of,
-    record_newcomers,
     record_ranks,
     record_reclassifications,
 )
@@ -38,9 +35,6 @@ from services.metrics.service_metrics import ServiceMetrics
 _REST = 3.0
 """After a pass of t seconds the next one waits for at least three times that: three quarters of the time are others',
 and the auctions get through the queue before they begin again at its head."""
-
-_LONG_REST_REAL_S = 1.0
-"""Nobody should wait longer for a first place in the queue: in longer rests newcomers are ranked by themselves."""
 
 _RETRY_REAL_S = 1.0
 
@@ -95,31 +89,7 @@ class ScanLoop:
                     await asyncio.sleep(_RETRY_REAL_S)
                     continue
                 took_s = asyncio.get_running_loop().time() - started
-                woken = await self._rest(lease, subscription, _REST * took_s)
-                await self._wait(subscription, next_due_s, woken=woken)
-
-    async def _rest(self, lease: Lease, subscription: Subscription, rest_s: float) -> bool:
-        """Leaves the time to others, but for what is new: whether anything happened that the next pass should know of."""
-        if rest_s <= _LONG_REST_REAL_S:
-            await asyncio.sleep(rest_s)
-            return False
-        loop = asyncio.get_running_loop()
-        end = loop.time() + rest_s
-        woken = False
-        while (left_s := end - loop.time()) > 0.0:
-            if not await subscription.wait(left_s):
-                break
-            woken = True
-            began = loop.time()
-            try:
-                await self.rank_newcomers(lease)
-            except (SnapshotOutdated, PolicyFailed, OracleNeeded, LeaseLost, DatabaseUnavailable) as error:
-                _log.info("newcomers are left to the next scan pass", why=str(error))
-                break
-            took_s = loop.time() - began
-            await asyncio.sleep(min(max(0.0, end - loop.time()), _REST * took_s))
-        await asyncio.sleep(max(0.0, end - loop.time()))
-        return woken
+                await self._wait(subscription, took_s, next_due_s)
 
     def _count_pass(self, outcome: str, took_real_s: float | None = None) -> None:
         metrics = self._metrics
@@ -128,10 +98,9 @@ class ScanLoop:
             metrics.scan_pass_seconds.observe(took_real_s)
             metrics.scan_pass_last_time_seconds.set_to_current_time()
 
-    async def _wait(self, subscription: Subscription, next_due_s: float | None, *, woken: bool) -> None:
+    async def _wait(self, subscription: Subscription, took_s: float, next_due_s: float | None) -> None:
         """Until the next pass is due."""
-        if woken:
-            return
+        await asyncio.sleep(_REST * took_s)
         timeout_s = self._configuration.period_real_s
         if next_due_s is not None:
             timeout_s = min(timeout_s, max(0.0, self._clock.real_seconds(next_due_s - self._clock.now())))
@@ -174,32 +143,6 @@ class ScanLoop:
                 partial(record_ranks, lease=lease, decision=decision, clock=self._clock, reclassified=reclassified)
             )
         self._metrics.reclassified_attempts.inc(reclassified)
-
-    async def rank_newcomers(self, lease: Lease) -> int:
-        """Gives what no pass has ranked the place that the last pass would have given it; returns how many. All else stays.
-
-        A pass over a long queue writes all of it, for credits grow, and rests for a long time after that: whoever comes meanwhile
-        would wait for it, however much room there is. Ranked as of then, for the order is of one moment.
-        """
-        last = self._last
-        if last is None:
-            return 0
-        snapshot = await self._database.run(
-            partial(load_snapshot, now=self._clock.now(), settings=self._settings, estimates=self._estimates),
-            snapshot=True,
-        )
-        if all(priority is not None for priority in snapshot.pending.stored_priority):
-            return 0
-        packing = None if self._packing is None else await self._packing.numbers(snapshot.pending)
-        snapshot = replace(snapshot, now=last.plan.now)
-        decision = await asyncio.to_thread(decide, snapshot, self._settings, self._service.history, packing)
-        entries = newcomers(decision)
-        if len(entries):
-            self._last = decision
-            await self._database.run(
-                partial(record_newcomers, lease=lease, decision=decision, clock=self._clock, entries=entries)
-            )
-        return len(entries)
 
     async def _count_use(self, connection: AnyConnection, now: float) -> None:
         await usage_store.count_use(connection, now)

@@ -23,7 +23,6 @@ from domain.identifiers import WorkloadId
 from domain.tenant import quota_limits
 from formats.event_details import promoted_details
 from global_scheduler.scan_plan import Reclassification
-from global_scheduler.scan_view import NOT_RANKED
 from services.database import (
     changed_workload_store,
     event_store,
@@ -146,36 +145,8 @@ async def record_ranks(
 
     Returns the number of the pass.
     """
-    plan = decision.plan
-    changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
-    return await _store(connection, lease, decision, clock, changed, reclassified)
-
-
-def newcomers(decision: ScanDecision) -> NDArray[np.int64]:
-    """Those of the entries to be written that no pass has ranked, or that were kept back until now, ascending."""
-    plan = decision.plan
-    unranked = decision.view.pending.stored.priority[plan.changed] == NOT_RANKED
-    entries: NDArray[np.int64] = plan.changed[unranked & ~np.isin(plan.changed, plan.promotions)]
-    return entries
-
-
-async def record_newcomers(
-    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock, entries: NDArray[np.int64]
-) -> int:
-    """Stores where these entries stand, and leaves all others as they are. Returns the number of the pass that this counts as:
-    the auctions begin anew."""
-    return await _store(connection, lease, decision, clock, entries, 0)
-
-
-async def _store(
-    connection: AnyConnection,
-    lease: Lease,
-    decision: ScanDecision,
-    clock: Clock,
-    changed: NDArray[np.int64],
-    reclassified: int,
-) -> int:
     plan, pending = decision.plan, decision.view.pending
+    changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
     # What asks for something else since the pass looked at it is ranked by the next one.
     outdated = await changed_workload_store.changed_since(connection, decision.changes_revision)
     if outdated:
