@@ -267,8 +267,10 @@ def test_a_database_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_a_cluster_manager_without_its_ray_says_so_at_once(database_url: str, tmp_path: Path) -> None:
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text("tasks: {allow_root: true}\n")
     serve = (
-        *("serve", "cluster", "--region", "east", "--cluster", "east-a"),
+        *("serve", "cluster", "--region", "east", "--cluster", "east-a", "--config", str(configuration)),
         *("--home", str(tmp_path), "--database-url", database_url),
     )
     command = [sys.executable, "-c", "from services.command_line.main import main; main()", *serve]
