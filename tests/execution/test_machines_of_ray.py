@@ -34,6 +34,9 @@ class ScriptedRay:
     async def remove_all_but(self, keys: Collection[AttemptKey]) -> None:
         del keys
 
+    async def end_left_behind(self, *keys: object) -> None:
+        del keys
+
     async def offered_machines(self) -> OfferedMachines | None:
         return self.offered
 
@@ -44,7 +47,7 @@ def test_of_machines_of_which_ray_has_not_said_anything_nothing_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = ScriptedRay()
-    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
+    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster, home: pool)
     configuration = RayExecutorConfiguration(tmp_path, StoreUrls(f"file://{tmp_path}"), machine_interval_s=3600.0)
 
     async def scenario() -> None:
@@ -81,7 +84,7 @@ def test_a_ray_that_does_not_answer_the_first_question_keeps_nothing_else_from_b
 
     pool = SilentRay()
     pool.offered = OfferedMachines(frozenset({M0}))
-    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
+    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster, home: pool)
     configuration = RayExecutorConfiguration(
         tmp_path, StoreUrls(f"file://{tmp_path}"), machine_interval_s=3600.0, first_look_s=0.01
     )
@@ -121,7 +124,7 @@ def test_a_node_for_every_machine_offers_those_that_are_added_later_unless_one_h
 ) -> None:
     pool = ScriptedRay()
     pool.offered = OfferedMachines(frozenset({M0}), every=True)
-    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
+    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster, home: pool)
     configuration = RayExecutorConfiguration(tmp_path, StoreUrls(f"file://{tmp_path}"), machine_interval_s=3600.0)
 
     async def scenario() -> None:
