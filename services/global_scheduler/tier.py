@@ -114,22 +114,7 @@ class GlobalSchedulerTier:
             self._packages, require_ready=self._require_ready, require_room=self._room.require_room
         )
 
-        def register(server: grpc.aio.Server) -> None:
-            global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server)
-            data_placement_pb2_grpc.add_DataPlacementServicer_to_server(data_placement, server)
-            package_pb2_grpc.add_PackagesServicer_to_server(packages, server)
-
-        self._server = TierServer(
-            [
-                global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"],
-                data_placement_pb2.DESCRIPTOR.services_by_name["DataPlacement"],
-                package_pb2.DESCRIPTOR.services_by_name["Packages"],
-            ],
-            register,
-            configuration.requests,
-            tier=GLOBAL_LEASE,
-            metrics=metrics,
-        )
+        self._server = _server_of(servicer, data_placement, packages, configuration, metrics)
 
     async def start(self, listen: str) -> int:
         """Starts to listen; returns the port."""
@@ -247,3 +232,28 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _server_of(
+    servicer: GlobalSchedulerServicer,
+    data_placement: DataPlacementServicer,
+    packages: PackagesServicer,
+    configuration: Configuration,
+    metrics: ServiceMetrics,
+) -> TierServer:
+    def register(server: grpc.aio.Server) -> None:
+        global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server)
+        data_placement_pb2_grpc.add_DataPlacementServicer_to_server(data_placement, server)
+        package_pb2_grpc.add_PackagesServicer_to_server(packages, server)
+
+    return TierServer(
+        [
+            global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"],
+            data_placement_pb2.DESCRIPTOR.services_by_name["DataPlacement"],
+            package_pb2.DESCRIPTOR.services_by_name["Packages"],
+        ],
+        register,
+        configuration.requests,
+        tier=GLOBAL_LEASE,
+        metrics=metrics,
+    )
