@@ -17,8 +17,8 @@ SEED ?= $(shell date +%Y%m%d)
 DEMO_FLAGS ?=
 # What the test targets hand to pytest, for example PYTEST_FLAGS='tests/house -x'.
 PYTEST_FLAGS ?=
-# In how many processes `make test` runs the tests, whole files each; 0 runs them in its own.
-TEST_WORKERS ?= 2
+# In how many processes `make test` runs the tests, whole files each; 0 runs them in its own. More than processors: many tests wait.
+TEST_WORKERS ?= 3
 
 .PHONY: help
 help: ## Say what can be made

@@ -28,6 +28,9 @@ pytest_plugins = ["tests.conftest_postgres"]
 
 _HOME = pytest.StashKey[Path]()
 
+_WAITING = frozenset({"live", "installed", "demo", "extending"})
+"""Folders of tests that start whole services."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="the seed of the fixture `generator`")
@@ -60,6 +63,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     home = config.stash.get(_HOME, None)
     if home is not None:
         rmtree(home, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spreads the files whose tests mostly wait for processes of their own among those that compute: where several workers share
+    the processors, the ones use what the others leave. Of a file, and of all others, the order stays."""
+    waiting: dict[Path, list[pytest.Item]] = {}
+    computing: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files = waiting if _WAITING & set(item.path.parts) else computing
+        files.setdefault(item.path, []).append(item)
+    every = len(computing) / (len(waiting) + 1)
+    ordered = [(float(place), 0, tests) for place, tests in enumerate(computing.values())]
+    ordered += [((place + 1) * every, place + 1, tests) for place, tests in enumerate(waiting.values())]
+    items[:] = [item for _, _, tests in sorted(ordered, key=lambda entry: entry[:2]) for item in tests]
 
 
 @pytest.fixture
