@@ -157,6 +157,18 @@ def processes_with(mark: str) -> list[psutil.Process]:
     return found
 
 
+def own_runners() -> list[psutil.Process]:
+    """The runners of tasks on the Ray of this process; others on this machine are none of our business."""
+    found: list[psutil.Process] = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "ray::TaskRunner" in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
 def wait_until_gone(mark: str) -> None:
     """Returns when no process has this text in its command line any more."""
     _, alive = psutil.wait_procs(processes_with(mark), timeout=PATIENCE_S)

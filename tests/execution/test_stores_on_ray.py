@@ -17,7 +17,7 @@ from services.cluster_manager.server import ClusterManagerServer
 from services.execution.executor import AttemptPhase, LogRequest
 from services.execution.ray_executor import RayExecutor
 from tests.execution.conftest import cluster_of
-from tests.execution.live import REPOSITORY, become_true, make_executor, processes_with, running, until_text
+from tests.execution.live import REPOSITORY, become_true, make_executor, own_runners, running, until_text
 from tests.execution.orders import job, key, order, placement, shell
 from topmast.training.checkpoints import newest_progress
 
@@ -133,7 +133,7 @@ def test_a_runner_that_is_killed_leaves_what_was_told(home: Path, other_home: Pa
             first = order(training(0.05, 5))
             await executor.execute(first)
             told = await watched.until(lambda status: status.checkpoint_progress > 0)
-            for runner in processes_with("ray::TaskRunner"):
+            for runner in own_runners():
                 runner.send_signal(signal.SIGKILL)
             lost = await watched.phase(first.key, AttemptPhase.LOST)
         async with running(stores.executor(other_home)) as watched:

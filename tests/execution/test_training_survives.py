@@ -21,6 +21,7 @@ from tests.execution.live import (
     REPOSITORY,
     become_true,
     make_executor,
+    own_runners,
     processes_with,
     running,
     until_processes,
@@ -149,7 +150,11 @@ def test_a_killed_cluster_manager_leaves_running_what_runs_and_the_next_one_adop
     home.mkdir()
     with server_process(ray_address, home) as first:
         asyncio.run(before(first.port))
-        (trainer,) = processes_with("numpy_regression.py --steps")
+        (trainer,) = (
+            process
+            for process in processes_with("numpy_regression.py --steps")
+            if process.environ().get("TOPMAST_TASK_FILE", "").startswith(str(home))
+        )
         first.kill()
     (home / "go").touch()
     with server_process(ray_address, home) as second:
@@ -188,7 +193,7 @@ def test_a_gang_that_was_never_whole_is_cleared_away_on_start(ray_address: str, 
         broken = make_executor(home)
         await broken._pool.create(made, made.placements[:1])
         await broken.close()
-        await become_true(lambda: bool(processes_with("ray::TaskRunner")))
+        await become_true(lambda: bool(own_runners()))
         async with running(make_executor(home)) as watched:
             assert watched.executor.statuses() == ()
             await watched.executor.execute(order(shell("echo once", tasks=2)))
