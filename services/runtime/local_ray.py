@@ -22,6 +22,9 @@ _TOO_SLOW = "timed out during startup"
 
 _END_PATIENCE_REAL_S = 10.0
 
+ON_LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""In the environment of a process that joins a Ray of ours: it looks for it on loopback, and not at the machine's address."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -75,10 +78,10 @@ def _on_loopback_only() -> Iterator[None]:
     Where it makes no clusters, as on macOS, it stays on loopback.
     """
     constants = import_module("ray._private.ray_constants")
-    name = constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    ((name, value),) = ON_LOOPBACK_ONLY.items()
     before = constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
     constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]  # read when it was imported
-    os.environ[name] = "0"  # for the processes that it starts
+    os.environ[name] = value  # for the processes that it starts
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ import pytest
 from domain.workload import Command, JobSpecification
 from services.execution.executor import AttemptPhase
 from services.execution.runner_messages import TaskStart
+from services.runtime.local_ray import ON_LOOPBACK_ONLY
 from services.storage.store_urls import StoreUrls
 from tests.execution.calls import Stub, calling, end_of, execute, forget, reach, statuses, stop, watch_until
 from tests.execution.live import (
@@ -69,6 +70,7 @@ def server_process(ray_address: str, home: Path) -> Iterator[ServerProcess]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=REPOSITORY,
+        env={**os.environ, **ON_LOOPBACK_ONLY},
         text=True,
     )
     with process:
