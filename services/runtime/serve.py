@@ -24,12 +24,12 @@ _NAMED = 20
 
 def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
+    if request.kind is TierKind.CLUSTER and request.executor is ExecutorKind.RAY:
+        request = _with_root_settled(request)
     configure_logging()
     lower_own_score(SERVICE_SCORE)
     require_tables(request.database_url)
     asyncio.run(_require_in_fleet(request))
-    if request.kind is TierKind.CLUSTER and request.executor is ExecutorKind.RAY:
-        request = _with_root_settled(request)
     if request.kind is not TierKind.CLUSTER:
         compile_kernels()  # before there is a lease that could be lost over it
     elif request.executor is ExecutorKind.RAY:

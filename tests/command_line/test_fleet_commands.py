@@ -150,12 +150,21 @@ def test_tenants_and_gpu_hours_are_shown_and_exported(served: Served) -> None:
 
 def test_serve_refuses_at_once_what_the_fleet_does_not_have(served: Served, tmp_path: Path) -> None:
     run = "from services.command_line.main import main; main()"
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text("tasks: {allow_root: true}\n")
     no_cluster = "region east has no cluster west-a; its clusters: east-a, east-b; west-a is in region west"
     for arguments, sentence in (
         (("regional", "--region", "mars"), "the fleet has no region mars; it has east, west"),
         (("cluster", "--region", "east", "--cluster", "west-a"), no_cluster),
     ):
-        where = ["--database-url", served.database_url, "--home", str(tmp_path / "tier")]
+        where = [
+            "--database-url",
+            served.database_url,
+            "--home",
+            str(tmp_path / "tier"),
+            "--config",
+            str(configuration),
+        ]
         command = [sys.executable, "-c", run, "serve", *arguments, *where]
         tier = subprocess.run(command, capture_output=True, text=True, check=False)
         assert tier.returncode == ExitCode.NOT_FOUND, tier.stderr
