@@ -187,6 +187,28 @@ def test_the_orphan_of_an_older_attempt_is_killed_on_start(ray_address: str, hom
     asyncio.run(scenario())
 
 
+def test_an_older_attempt_that_was_never_started_makes_way_for_the_newer_one_on_start(
+    ray_address: str, home: Path
+) -> None:
+    assert ray_address
+
+    async def scenario() -> None:
+        oblivious = [make_executor(home), make_executor(home)]
+        await oblivious[0].execute(order(shell("exec sleep 86400.6668"), hold=True))
+        await become_true(lambda: bool(own_runners()))
+        await oblivious[1].execute(order(shell("exec sleep 86400.6669"), attempt=2))
+        await until_processes("86400.6669", 1)
+        for executor in oblivious:
+            await executor.close()
+        async with running(make_executor(home)) as watched:
+            older = await watched.phase(key(), AttemptPhase.STOPPED)
+            assert "attempt 2" in older.reason
+            await watched.phase(key(attempt=2), AttemptPhase.RUNNING)
+            assert not processes_with("86400.6668")
+
+    asyncio.run(scenario())
+
+
 def test_a_gang_that_was_never_whole_is_cleared_away_on_start(ray_address: str, home: Path) -> None:
     """The cluster manager was killed while it made the runners: the order comes again, and starts from nothing."""
     assert ray_address
