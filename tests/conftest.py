@@ -18,9 +18,11 @@ settings.register_profile(
     "repeatable",
     derandomize=True,
     deadline=None,
+    max_examples=50,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# How many examples a test says for itself is a share of these (tests/examples.py).
 settings.register_profile("nightly", settings.get_profile("repeatable"), derandomize=False, max_examples=2_000)
 settings.load_profile("repeatable")
 

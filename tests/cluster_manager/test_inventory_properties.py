@@ -12,6 +12,7 @@ from domain.placement import Holding, TaskPlacement
 from tests.cluster_manager.fleets import key_of
 from tests.cluster_manager.inventory_worlds import Step, World, all_arrays, regions, standings, steps
 from tests.cluster_manager.plain_search import PlainMachine, plain_machines
+from tests.examples import examples
 
 
 @given(regions(), steps())
@@ -98,7 +99,7 @@ def task_placements(draw: st.DrawFn, region: Region) -> tuple[TaskPlacement, ...
     return tuple(placements)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), regions(2, 2, 2))
 def test_never_holds_or_refuses_other_than_the_plain_rule(data: st.DataObject, region: Region) -> None:
     world = World.of(region)

@@ -24,6 +24,7 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.inventory_worlds import jobs, regions, workload_of
 from tests.cluster_manager.plain_search import PlainMachine, plain_machines, total_room
+from tests.examples import examples
 
 SPARING = EvictionRule(victims=VictimChoice.LEAST_WORK_DESTROYED, restart_cost_s=60.0)
 PUBLISHED = EvictionRule(victims=VictimChoice.PUBLISHED)
@@ -118,7 +119,7 @@ def running_attempts() -> st.SearchStrategy[list[Running]]:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(regions(most_clusters=1, most_racks=2), running_attempts(), jobs(6))
 def test_never_destroys_more_work_than_another_choice(
     region: Region, running: list[Running], job: JobSpecification

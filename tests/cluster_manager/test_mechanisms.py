@@ -25,6 +25,7 @@ from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.first_fit import WITH_FIRST_FIT, FirstFit
 from tests.cluster_manager.fleets import A100, H100, cluster, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import Step, World, regions, steps, workload_of
+from tests.examples import examples
 
 BEST, WORST = Standing(0, 0), Standing(6, 0)
 
@@ -135,7 +136,7 @@ def test_an_answer_is_not_asked_for_again_until_its_cluster_changes() -> None:
     assert again.tasks.tolist() == first.tasks.tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(regions(), steps())
 def test_never_breaks_the_capacity_of_a_region_of_two_mechanisms(plain: Region, history: list[Step]) -> None:
     clusters = tuple(

@@ -21,6 +21,7 @@ from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import cluster, gpu_machine, hold, region, tasks_on
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, standings, steps, workload_of
+from tests.examples import examples
 
 MACHINE, RACK = AffinityLevel.MACHINE, AffinityLevel.RACK
 
@@ -48,7 +49,7 @@ def answers_by_unit(capacity: RegionCapacity, position: int, query: Query) -> li
     return answers
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(regions(), steps(), jobs(6), standings(), st.sampled_from((MACHINE, RACK)), st.booleans())
 def test_never_refuses_what_one_unit_could_hold(
     described: Region, history: list[Step], job: JobSpecification, standing: Standing, level: AffinityLevel, evict: bool

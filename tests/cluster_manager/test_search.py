@@ -14,6 +14,7 @@ from regional_scheduler.cluster_choice import FoundPlace, find_best_place
 from regional_scheduler.queries import query_of
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, rules, standings, steps
 from tests.cluster_manager.plain_search import PlainPlace, plain_find
+from tests.examples import examples
 
 
 def as_plain(world: World, found: FoundPlace) -> PlainPlace:
@@ -29,7 +30,7 @@ def as_plain(world: World, found: FoundPlace) -> PlainPlace:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(regions(), steps(), jobs(), standings(), rules())
 def test_never_finds_another_place_than_the_plain_twin(
     region: Region, history: list[Step], job: JobSpecification, standing: Standing, rule: EvictionRule

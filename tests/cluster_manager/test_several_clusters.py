@@ -27,6 +27,7 @@ from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.first_fit import WITH_FIRST_FIT
 from tests.cluster_manager.fleets import cluster, gpu_machine, hold, region, tasks_on
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, rules, standings, steps
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def one_after_the_other(
     return best, tuple(answer.capacity if isinstance(answer, Shortfall) else 0 for _, answer in answers)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(regions(most_clusters=5), steps(), rules(), st.lists(questions(), min_size=1, max_size=4))
 def test_never_finds_another_place_than_one_cluster_after_the_other(
     region: Region, history: list[Step], rule: EvictionRule, asked: list[Asked]
@@ -117,7 +118,7 @@ def test_never_finds_another_place_than_one_cluster_after_the_other(
     world.inventory.check()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(regions(most_clusters=5), steps(), st.lists(questions(), min_size=1, max_size=4), st.integers(1, 3))
 def test_never_chooses_another_cluster_where_two_mechanisms_stand_side_by_side(
     plain: Region, history: list[Step], asked: list[Asked], modulus: int

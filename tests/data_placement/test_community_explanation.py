@@ -12,6 +12,7 @@ from data_placement.plan_document import figures_document, proposed_moves
 from data_placement.warehouse_generator import generate_warehouse
 from domain.warehouse import Indices, Warehouse
 from tests.data_placement.warehouses import small_warehouse
+from tests.examples import examples
 
 
 def _bound_one_by_one(warehouse: Warehouse, label: Indices, number: int) -> list[int]:
@@ -24,7 +25,7 @@ def _bound_one_by_one(warehouse: Warehouse, label: Indices, number: int) -> list
     return sorted(bound, key=lambda job: (-jobs.gpu_hours[job], job))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.integers(0, 10_000), st.lists(st.integers(-1, 3), min_size=12, max_size=12), st.data())
 def test_never_differs_from_what_counting_one_by_one_says(seed: int, numbers: list[int], data: st.DataObject) -> None:
     warehouse = small_warehouse(seed, tables=12, jobs=8)

@@ -18,6 +18,7 @@ from data_placement.solvers.lower_bound import lower_bound
 from data_placement.solvers.plan import MoveLimits, Start, undisturbed
 from domain.warehouse import Warehouse
 from tests.data_placement.warehouses import small_warehouse
+from tests.examples import examples
 
 _CPU = 1.0 + 1e-9
 
@@ -45,7 +46,7 @@ def _best(problem: PlacementProblem, start: Start, most_bytes: float) -> float:
     return min(costs)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     st.integers(0, 10_000),
     st.sampled_from([V1, V2, Goals(home_training_share=0.0)]),

@@ -28,6 +28,7 @@ from data_placement.migrations.storage import Storage, stored_bytes
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from tests.data_placement.migration_worlds import MigrationWorld
+from tests.examples import examples
 
 A, B, C = RegionId("a"), RegionId("b"), RegionId("c")
 REGIONS = [A, B, C]
@@ -211,7 +212,7 @@ def test_what_fits_no_more_is_given_up_the_least_urgent_first() -> None:
     assert [there.migrations[number].state.value for number in range(3)] == ["abandoned", "switched", "abandoned"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_never_a_reservation_that_is_stuck_where_storage_was_made_less(data: st.DataObject) -> None:
     tables = [table(f"t{number}", data.draw(st.integers(1, 8)), REGIONS[number % 3]) for number in range(6)]
@@ -356,7 +357,7 @@ relocations = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(relocations, max_size=6), st.tuples(*[st.integers(0, 6)] * 3))
 def test_never_a_worse_order_than_by_trying_all(
     drawn: list[tuple[RegionId, RegionId | None, int]], room: tuple[int, ...]
@@ -375,7 +376,7 @@ def test_never_a_worse_order_than_by_trying_all(
             left[each.leaves] += each.freed_bytes
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_never_without_a_complete_copy_and_never_over_capacity(data: st.DataObject) -> None:
     names = [TableId(f"t{index}") for index in range(data.draw(st.integers(1, 5), "tables"))]

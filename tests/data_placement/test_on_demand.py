@@ -30,6 +30,7 @@ from data_placement.on_demand import (
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
 from domain.workload import TableInput
+from tests.examples import examples
 
 A, B, C = map(RegionId, "abc")
 LINKS = Links({(A, B): 10.0, (A, C): 20.0, (C, B): 10.0, (B, C): 10.0}, 0.0)
@@ -160,7 +161,7 @@ def test_what_waits_for_room_counts_in_equal_parts_where_it_could_run() -> None:
     assert waits == {A: 0.5 * MEAN_RUN_S, B: 0.5 * MEAN_RUN_S, C: math.inf}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_never_a_worse_region_or_more_than_there_is_room_for(data: st.DataObject) -> None:
     """A workload alone against all regions, and several together against the room that there is."""

@@ -36,6 +36,7 @@ from domain.table_partitions import TablePartition, TablePartitions
 from domain.workload import TableInput
 from tests.data_placement.migration_worlds import MigrationWorld
 from tests.data_placement.warehouses import small_warehouse
+from tests.examples import examples
 
 A, B, C = RegionId("a"), RegionId("b"), RegionId("c")
 REGIONS = [A, B, C]
@@ -208,7 +209,7 @@ def test_a_share_is_the_least_number_of_partitions() -> None:
     assert [parts.newest_of_share(share) for share in (0.05, 0.1, 0.3, 0.31, 1.0)] == [1, 1, 2, 3, 4]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_never_without_a_complete_copy_and_never_over_capacity(data: st.DataObject) -> None:
     sizes = {

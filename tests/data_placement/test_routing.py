@@ -13,6 +13,7 @@ from data_placement.migrations.bandwidth import Transfer, committed_bytes, share
 from data_placement.migrations.migration import Migration, RoutePart
 from data_placement.routing import NoRoute, route, seconds_of
 from domain.identifiers import RegionId, TableId
+from tests.examples import examples
 
 A, B, C, D = map(RegionId, "abcd")
 ALL = (A, B, C, D)
@@ -74,7 +75,7 @@ def test_links_are_no_negative_numbers() -> None:
         links(ab=-1.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_never_more_over_a_region_than_it_has_room_for(data: st.DataObject) -> None:
     rates = {pair: data.draw(st.integers(0, 9)) * 1.0 for pair in itertools.permutations(ALL, 2)}
@@ -119,7 +120,7 @@ def test_deadlines_go_first_and_the_background_keeps_its_share() -> None:
     assert committed_bytes([late, bulk]) == {(A, B): 20.0}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_never_more_over_a_link_than_it_carries_and_none_left_idle(data: st.DataObject) -> None:
     there = Links({pair: data.draw(st.integers(0, 9)) * 1.0 for pair in itertools.permutations((A, B, C), 2)})
@@ -136,7 +137,7 @@ def test_never_more_over_a_link_than_it_carries_and_none_left_idle(data: st.Data
         assert any(used[link] >= there.rate(*link) - 1e-9 for link in transfer.links)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 15)), min_size=1, max_size=5))
 def test_never_a_missed_deadline_that_another_order_meets(jobs: list[tuple[int, int]]) -> None:
     """On one link: what fluid sharing finishes in time is what some order of one after the other does."""

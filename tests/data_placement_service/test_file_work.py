@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from services.data_placement.movers.file_work import carry_out
 from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart, Partition, paths_of
 from services.data_placement.movers.region_folders import OWN_PREFIX, MoverProblem, RegionFolder, part_name
+from tests.examples import examples
 
 CONTENTS = {"2026-01.parquet": b"january" * 1_000, "2026-02.parquet": b"", "2026-03.parquet": os.urandom(3_000_000)}
 SIZE = sum(map(len, CONTENTS.values()))
@@ -477,7 +478,7 @@ _PATH_PARTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_PATH_PARTS.map("/".join), min_size=2, max_size=5, unique=True))
 def test_never_a_file_of_another_table(names: list[str]) -> None:
     """Of tables none of which lies in the folder of another: such ones the catalog refuses."""

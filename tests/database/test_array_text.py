@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.database.array_text import number_array, text_array
 from tests.conftest_postgres import SessionServer
+from tests.examples import examples
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 AWKWARD = st.sampled_from(["", "NULL", "null", '"', "\\", "{}", "a,b", " x ", "\n", '\\"', "{NULL}"])
@@ -23,7 +24,7 @@ def connection(postgres_server: SessionServer) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     texts=st.lists(st.none() | TEXTS | AWKWARD),
     numbers=st.lists(st.none() | st.floats(allow_nan=False, allow_infinity=False)),

@@ -15,6 +15,7 @@ from services.database.channels import CATALOG_CHANNEL
 from services.database.engine import Database
 from services.database.revision_store import load_revisions
 from tests.database.small_world import EAST, FLEET, TABLES
+from tests.examples import examples
 
 COAST = RegionId("coast")
 CLICKS, IMAGES = TABLES
@@ -117,7 +118,7 @@ def test_a_catalog_knows_how_far_copies_are_behind(database_url: str) -> None:
     assert table.regions_within(59.0) == (EAST, "south")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(15))
 @given(steps=st.lists(_SOME_TABLES, min_size=1, max_size=5), seen=st.sets(st.integers(0, 4)))
 def test_never_differs_whether_a_catalog_was_changed_in_place_or_loaded(
     database_url: str, steps: list[list[Table]], seen: set[int]

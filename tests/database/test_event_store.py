@@ -13,6 +13,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.event_follower import follow
 from services.database.event_store import EventFilter, StoredEvent
+from tests.examples import examples
 
 
 def _event(number: int, workload: str = "w") -> Event:
@@ -149,7 +150,7 @@ def test_what_postgres_cannot_hold_is_replaced_or_refused(database_url: str) -> 
     asyncio.run(scenario())
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=3, max_size=8))
 def test_never_misses_or_repeats_an_event_while_writers_overlap(
     database_url: str, writers: list[tuple[int, bool]]

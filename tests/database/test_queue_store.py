@@ -31,6 +31,7 @@ from tests.database.small_world import (
     submission,
     submit,
 )
+from tests.examples import examples
 
 
 def _ranked(positions: Sequence[QueuePosition]) -> RankedEntries:
@@ -208,7 +209,7 @@ _positions = st.lists(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_positions)
 def test_never_ranks_differently_than_the_one_order(
     database_url: str, wanted: list[tuple[int | None, int, float, int]]

@@ -10,6 +10,7 @@ from services.database import quota_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from tests.database.small_world import ADS, TENANTS, VISION
+from tests.examples import examples
 
 _LIMITS = {tenant.tenant: quota_limits(tenant) for tenant in TENANTS}
 
@@ -71,7 +72,7 @@ _steps = st.lists(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_steps, min_size=2, max_size=4))
 def test_never_exceeds_a_quota_however_many_regions_dispatch_at_once(
     database_url: str, regions: list[list[QuotaStep]]

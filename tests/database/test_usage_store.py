@@ -29,6 +29,7 @@ from tests.database.small_world import (
     submission,
     submit,
 )
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ _runs = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_runs, st.lists(st.floats(100.0, 12_000.0), min_size=1, max_size=4))
 def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_reported(
     database_url: str, runs: list[UsageRun], counted_at_s: list[float]

@@ -27,6 +27,7 @@ from tests.database.small_world import (
     submission,
     submit,
 )
+from tests.examples import examples
 
 
 async def _list_all(database: Database, wanted: StoredWorkloadFilter, page_size: int) -> list[StoredWorkload]:
@@ -174,7 +175,7 @@ def test_page_token_of_another_filter_is_refused(database_url: str) -> None:
     asyncio.run(scenario())
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 4))
 def test_never_repeats_or_skips_a_workload_while_newer_ones_arrive(
     database_url: str, seconds: list[int], page_size: int

@@ -31,6 +31,7 @@ from tests.database.small_world import (
     submit,
     until_somebody_waits,
 )
+from tests.examples import examples
 
 _TABLES = ("workloads", "jobs", "queue_entries", "events")
 
@@ -146,7 +147,7 @@ def test_repetition_gets_the_first_name_also_within_a_batch(database_url: str) -
     asyncio.run(scenario())
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=2, max_size=6), st.integers(0, 10**6))
 def test_never_accepts_two_workloads_for_one_key_however_calls_overlap(
     database_url: str, calls: list[list[int]], example: int

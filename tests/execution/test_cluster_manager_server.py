@@ -20,6 +20,7 @@ from services.cluster_manager.server import ClusterManagerServer
 from services.cluster_manager.servicers import STALE_ATTEMPT, STALE_LEASE
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import AttemptOrder
+from tests.examples import examples
 from tests.execution.calls import (
     ENDED,
     Stub,
@@ -329,7 +330,7 @@ PLANS = st.builds(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(PLANS, max_size=3), min_size=10, max_size=30))
 def test_never_does_a_plan_break_the_server(requests: list[list[cluster_manager_pb2.AttemptPlan]]) -> None:
     good: AttemptOrder = emulated(1e6, workload="still-there")

@@ -12,6 +12,7 @@ from domain.workload import Emulated
 from services.execution.attempt_register import AttemptRegister
 from services.execution.emulation import Emulation
 from services.execution.executor import ENDED_PHASES, AttemptOrder, AttemptPhase, AttemptStatus, StaleOrder
+from tests.examples import examples
 from tests.execution.orders import job, key, order, placement
 
 WORKLOADS = ("a", "b")
@@ -188,4 +189,4 @@ class EmulationMachine(RuleBasedStateMachine):
 
 
 TestNeverTwoAttemptsAndProgressNeverInvented = EmulationMachine.TestCase
-TestNeverTwoAttemptsAndProgressNeverInvented.settings = settings(max_examples=150, stateful_step_count=40)
+TestNeverTwoAttemptsAndProgressNeverInvented.settings = settings(max_examples=examples(150), stateful_step_count=40)

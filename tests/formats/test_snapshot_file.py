@@ -22,10 +22,11 @@ from formats.snapshot_file import (
     read_snapshot,
     snapshot_document,
 )
+from tests.examples import examples
 from tests.simulator.contract.test_snapshots import random_snapshot
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 2**32))
 def test_never_another_snapshot_than_was_written(seed: int) -> None:
     snapshot = random_snapshot(seed)

@@ -15,6 +15,7 @@ from domain.tenant import Tenant
 from global_scheduler.ordering import ORDERINGS
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_settings import QueueRule, ScanSettings
+from tests.examples import examples
 from tests.global_scheduler.scan_worlds import LiveRow, Queued, ScanWorld, tenant
 
 OWNED = (DeclaredVirtualCluster(ClusterId("c"), (DeclaredCells("machine", 1),)),)
@@ -80,7 +81,7 @@ def test_within_a_tenant_the_ordering_policy_decides(ordering: str) -> None:
         assert [one for one in shared if one.startswith(name)] == [one for one in alone if one.startswith(name)]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.tuples(*(st.integers(0, 30) for _ in "abc")),
     st.tuples(*(st.sampled_from([0.5, 1.0, 2.0, 3.0]) for _ in "abc")),

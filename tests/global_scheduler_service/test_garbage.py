@@ -19,6 +19,7 @@ from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
 from tests.conftest_postgres import SessionServer
 from tests.database.small_world import FLEET, TABLES, TENANTS, specification
+from tests.examples import examples
 from tests.global_scheduler_service.garbage import damaged
 from tests.global_scheduler_service.service import SERVING, detail, service_in_background, submit_request
 from topmast.v1 import fleet_pb2, fleet_state_pb2, tenant_use_pb2, workload_pb2
@@ -42,7 +43,9 @@ _STORED = """
            (SELECT revision FROM revisions WHERE subject = 'fleet'),
            (SELECT revision FROM revisions WHERE subject = 'tenants')"""
 
-_garbage = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+_garbage = settings(
+    max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def _as_it_is(data: bytes) -> bytes:
@@ -132,7 +135,7 @@ def test_never_stores_a_bad_workload(target: Target, request: messages.SubmitWor
     target.fire("SubmitWorkload", request)
 
 
-@settings(_garbage, max_examples=60)
+@settings(_garbage, max_examples=examples(60))
 @given(
     request=damaged(messages.SubmitWorkloadsRequest(requests=[submit_request(_good_specification()) for _ in range(3)]))
 )
@@ -144,7 +147,7 @@ def test_never_stores_a_part_of_a_batch(target: Target, request: messages.Submit
     assert added == 0 or code is grpc.StatusCode.OK
 
 
-@settings(_garbage, max_examples=80)
+@settings(_garbage, max_examples=examples(80))
 @given(
     request=st.one_of(
         damaged(messages.GetWorkloadRequest(workload="w1")),
@@ -176,21 +179,21 @@ def test_never_fails_to_answer_a_question(target: Target, request: Message) -> N
     target.fire(request.DESCRIPTOR.name.removesuffix("Request"), request)
 
 
-@settings(_garbage, max_examples=50)
+@settings(_garbage, max_examples=examples(50))
 @given(request=damaged(messages.WatchEventsRequest(after_sequence=1, tenant="ads", events=["submitted"])))
 def test_never_fails_to_tell_events(target: Target, request: messages.WatchEventsRequest) -> None:
     request.follow = False  # else it would not end
     target.fire("WatchEvents", request)
 
 
-@settings(_garbage, max_examples=80)
+@settings(_garbage, max_examples=examples(80))
 @given(request=damaged(messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET, TABLES))))
 def test_never_stores_a_bad_fleet(target: Target, request: messages.ApplyFleetRequest) -> None:
     if target.fire("ApplyFleet", request) is grpc.StatusCode.OK:
         target.fire("ApplyFleet", messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET, TABLES)))
 
 
-@settings(_garbage, max_examples=80)
+@settings(_garbage, max_examples=examples(80))
 @given(request=damaged(messages.ApplyTenantsRequest(tenants=[tenant_to_proto(tenant) for tenant in TENANTS])))
 def test_never_stores_bad_tenants(target: Target, request: messages.ApplyTenantsRequest) -> None:
     if target.fire("ApplyTenants", request) is grpc.StatusCode.OK:
@@ -199,7 +202,7 @@ def test_never_stores_bad_tenants(target: Target, request: messages.ApplyTenants
         )
 
 
-@settings(_garbage, max_examples=40)
+@settings(_garbage, max_examples=examples(40))
 @given(
     data=st.binary(max_size=200), method=st.sampled_from(["SubmitWorkload", "GetWorkload", "WatchEvents", "ApplyFleet"])
 )

@@ -19,6 +19,7 @@ from services.inference.remote import RemoteDemand
 from services.inference.series import RepeatedSeries, SeriesDemand
 from services.inference.server import inference_server
 from simulator.inputs.loans import UtilisationPoint
+from tests.examples import examples
 
 ABOUT = LendingCluster(ClusterId("serving"), 10, 4, 1)
 SIDE = InferenceSide("localhost:1", headroom=0.1, forecast="persistence")
@@ -146,7 +147,7 @@ def test_parts_of_a_replica_share_machines_unless_they_must_not() -> None:
     assert machines_for([DeploymentNeed("apart", 5, parts, apart=True)], size) == 6
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.builds(

@@ -20,6 +20,7 @@ from domain.workload import Emulated
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
 from tests.conftest_postgres import SessionServer
+from tests.examples import examples
 from tests.global_scheduler_service.garbage import damaged
 from tests.global_scheduler_service.service import detail
 from tests.live.background import BackgroundService, service_in_background
@@ -42,7 +43,9 @@ _STREAMS = frozenset({"WatchStatus", "ReadLogs"})
 _STREAM_REAL_S = 0.2
 """A stream that does not end by itself is read for so long."""
 
-_garbage = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+_garbage = settings(
+    max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def _as_it_is(data: bytes) -> bytes:
@@ -208,7 +211,7 @@ def test_never_does_a_dry_run_break_a_region(
     target.fire_at_region("PlanWorkload", request)
 
 
-@settings(_garbage, max_examples=30)
+@settings(_garbage, max_examples=examples(30))
 @given(
     inventory=damaged(regional_scheduler_pb2.GetInventoryRequest(cluster="east-a")),
     drain=damaged(_DRAIN),
@@ -238,7 +241,7 @@ def test_never_does_a_plan_disturb_what_runs(
     target.fire_at_cluster("ExecutePlan", request)
 
 
-@settings(_garbage, max_examples=40)
+@settings(_garbage, max_examples=examples(40))
 @given(
     stops=damaged(_STOPS), resize=damaged(_RESIZE), forget=damaged(_FORGET), logs=damaged(_LOGS), watch=damaged(_WATCH)
 )

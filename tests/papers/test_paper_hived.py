@@ -21,6 +21,7 @@ from domain.fleet import Cluster, Machine, Rack
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, TenantId, VirtualClusterId
 from domain.rank import Standing
 from tests.cluster_manager.cells.worlds import Choices, choices, random_chain
+from tests.examples import examples
 
 V100, P100 = GpuModel("V100"), GpuModel("P100")
 LEVELS = (CellLevel("GPU"), CellLevel("PCIE-SWITCH", 2), CellLevel("CPU-SOCKET", 2), CellLevel("NODE", 2))
@@ -174,7 +175,7 @@ def invariant_holds(cells: BuddyCells) -> bool:
     return all(cells.owed[k] <= cells.free[k] + obtainable(k) for k in range(1, highest + 1))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(choices())
 def test_never_breaks_invariant_2_by_a_legal_allocation(choose: Choices) -> None:
     """Buddy cell allocation satisfies any legal cell allocation if the original VC assignment is feasible (Theorem 1)."""

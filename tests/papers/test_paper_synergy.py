@@ -16,6 +16,7 @@ from cluster_manager.tuning.retunes import share_of
 from cluster_manager.tuning.tune import Tune
 from domain.sensitivity import AmountsPerGpu, SensitivityProfile
 from tests.cluster_manager.tuning.worlds import MACHINE, SHARE, job_of, rounds
+from tests.examples import examples
 
 PAPER = Tune(exact_paper=True)
 RESNET18 = SensitivityProfile(
@@ -100,7 +101,7 @@ def test_greedy_underutilizes_gpus_and_tune_never_does() -> None:
     assert total_speed(tuned) == total_speed(Proportional().allocate(jobs, machines))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rounds())
 def test_theorem_4_1(given_round: tuple[list[RunnableJob], list[MachineRoom]]) -> None:
     """The throughput of the program is at least that of an optimal solution, and so at least that of any other."""

@@ -27,6 +27,7 @@ from regional_scheduler.several_clusters import CLUSTER_WEIGHT
 from tests.cluster_manager.fleets import cluster, gpu_machine, key_of, region
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, standings, steps, workload_of
 from tests.cluster_manager.plain_search import plain_machines, total_room
+from tests.examples import examples
 from tests.regional_scheduler.test_several_jobs_exactly import can_place
 
 NEWCOMER = Standing(3, 0)
@@ -206,7 +207,7 @@ def test_a_refusal_covers_what_is_harder_to_place_only(first_is_split: bool) -> 
     assert memory.fails(other, NEWCOMER, within_quota=False) == first_is_split
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(regions(3, 2, 2), steps(8), jobs(4), standings(), st.sampled_from((0.4, 0.7, 0.9, 1.0, 1.1)))
 def test_never_refuses_what_fits_split_and_never_splits_what_fits_in_one(
     tiny: Region, history: list[Step], one: JobSpecification, standing: Standing, share: float
@@ -273,7 +274,7 @@ def check_held(inventory: RegionCapacity, plan: Plan) -> None:
         assert [task for part in parts for task in sorted(part)] == list(range(sum(map(len, parts))))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     regions(most_clusters=3, most_racks=1, most_machines=2),
     st.lists(st.tuples(jobs(3), st.booleans()), min_size=2, max_size=3),

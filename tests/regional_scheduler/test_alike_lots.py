@@ -31,6 +31,7 @@ from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.round_opening import open_round
 from regional_scheduler.rounds import AuctionSettings, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
+from tests.examples import examples
 from tests.regional_scheduler.auction_worlds import (
     AuctionWorld,
     Entry,
@@ -79,7 +80,7 @@ def test_of_few_kinds_all_is_decided_as_one_at_a_time(first: int) -> None:
     assert min(kinds[kind] for kind in ("won", "won with evictions", "waiting")) > BLOCK, kinds
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 2**32), st.integers(2, 64))
 def test_never_lets_likeness_change_what_is_decided(seed: int, window: int) -> None:
     """Whatever is expected of whom, and whoever does not answer."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from domain.identifiers import RegionId
 from regional_scheduler.rounds import Lot
+from tests.examples import examples
 from tests.house.determinism import assert_same_output
 from tests.regional_scheduler.auction_worlds import (
     History,
@@ -47,14 +48,14 @@ def test_a_window_decides_what_one_at_a_time_would_have_decided(first: int) -> N
     assert min(kinds[kind] for kind in ("won", "won with evictions", "waiting", "awaiting data")) > BLOCK // 4, kinds
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 2**32), st.integers(1, 20))
 def test_never_lets_the_window_change_what_is_decided(seed: int, window: int) -> None:
     world = random_world(seed)
     assert_same(auction_in_rounds(world, window), auction_one_at_a_time(world), f"random_world({seed})")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 2**32), st.integers(1, 64), st.integers(1, 64))
 def test_never_lets_a_continued_round_change_what_is_decided(seed: int, window: int, asked: int) -> None:
     """However many lots are asked at first, and whatever is expected of whom."""

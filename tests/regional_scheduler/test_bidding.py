@@ -35,6 +35,7 @@ from regional_scheduler.dispatching import Dispatch, DispatchRefused
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Bid, Lot, NoPlan, RegionResponse, Round
+from tests.examples import examples
 from tests.regional_scheduler.auction_worlds import AuctionWorld, random_world
 
 EAST, WEST = RegionId("east"), RegionId("west")
@@ -254,7 +255,7 @@ def reasons(response: RegionResponse) -> list[Reason | None]:
     return [answer.reason if isinstance(answer, NoPlan) else None for answer in response.answers]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 2**32))
 def test_never_changes_anything_by_answering(seed: int) -> None:
     world = AuctionWorld(random_world(seed))

@@ -34,6 +34,7 @@ from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_togeth
 from regional_scheduler.hosting import EmptyRegion, HostingRegions
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
+from tests.examples import examples
 
 EAST, WEST = RegionId("east"), RegionId("west")
 A100, V100, H100 = GpuModel("a100"), GpuModel("v100"), GpuModel("h100")
@@ -294,7 +295,7 @@ def test_never_misjudges_a_single_job(small: Region, asked: JobSpecification) ->
     assert hosts(EmptyRegion(small), specification(asked)) == fits_somehow(small, [asked])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(small_regions(), st.lists(small_jobs(), min_size=2, max_size=3))
 def test_never_misjudges_several_jobs(small: Region, asked: list[JobSpecification]) -> None:
     jobs = [job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked)]

@@ -22,6 +22,7 @@ from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.voluntary_releases import VoluntaryRelease
 from tests.cluster_manager.fleets import cluster, gpu_machine, region
 from tests.cluster_manager.inventory_worlds import World, elastic_steps, regions, standings, workload_of, workloads
+from tests.examples import examples
 from tests.regional_scheduler.test_voluntary_releases import hold_elastic
 
 MACHINES = 40
@@ -56,7 +57,7 @@ def in_words(placed: Any) -> list[object]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(regions(2, 2, 3), elastic_steps(), st.lists(st.tuples(workloads(), standings()), min_size=2, max_size=4))
 def test_never_keeps_or_drops_another_release_than_one_trial_each(
     fleet: Any, steps: Any, newcomers: list[tuple[Any, Standing]]

@@ -15,9 +15,10 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import cluster, gpu_machine, hold, region, tasks_on
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, standings, steps, workload_of
+from tests.examples import examples
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(regions(), steps(10), jobs(4), standings())
 def test_never_a_needless_victim_of_one_job(
     small: Region, history: list[Step], job: JobSpecification, standing: Standing

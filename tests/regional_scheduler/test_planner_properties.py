@@ -32,6 +32,7 @@ from tests.cluster_manager.inventory_worlds import (
     workloads,
 )
 from tests.cluster_manager.plain_search import PlainMachine, after, plain_machines, scan_order, total_room
+from tests.examples import examples
 
 
 @dataclass
@@ -75,7 +76,7 @@ def with_a_plan(planned: list[Planned]) -> list[tuple[Planned, Plan]]:
     return [(case, case.outcome) for case in planned if isinstance(case.outcome, Plan)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cases())
 def test_never_over_commits(planned: list[Planned]) -> None:
     """I1: what is planned is free, or held by a victim, and nobody else is on the same GPU."""
@@ -96,7 +97,7 @@ def test_never_over_commits(planned: list[Planned]) -> None:
             case.world.inventory.check()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cases())
 def test_never_splits_a_gang(planned: list[Planned]) -> None:
     """I2: every task of every job is placed, a job's tasks in one cluster, each with what it asked for."""
@@ -115,7 +116,7 @@ def test_never_splits_a_gang(planned: list[Planned]) -> None:
                 assert (len(placement.gpu_indices), placement.millicpus, placement.mebibytes) == machine.need(job)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cases())
 def test_never_evicts_an_equal_or_better_standing(planned: list[Planned]) -> None:
     """I5; nor anybody twice, nor anybody who is leaving already; and the score says whom."""
@@ -130,7 +131,7 @@ def test_never_evicts_an_equal_or_better_standing(planned: list[Planned]) -> Non
         assert plan.score.preempted_running_s == -running_s
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(cases())
 def test_never_evicts_somebody_unnecessary(planned: list[Planned]) -> None:
     """Without any one of the victims, the jobs do not all find a place in the clusters that they were given."""
@@ -178,7 +179,7 @@ def demand(job: JobSpecification) -> tuple[float, ...]:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cases())
 def test_never_changes_the_inventory_and_never_decides_otherwise_the_second_time(planned: list[Planned]) -> None:
     inventory = planned[0].world.inventory
@@ -206,7 +207,7 @@ def brute_force_places(machines: list[PlainMachine], job: JobSpecification, task
     return False
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(regions(2, 2, 2), steps(8), jobs(4), standings())
 def test_never_refuses_a_job_that_brute_force_can_place(
     tiny: Region, history: list[Step], job: JobSpecification, standing: Standing
@@ -239,7 +240,7 @@ def test_never_refuses_a_job_that_brute_force_can_place(
         }
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from((4, 5, 6))), min_size=1, max_size=7), st.integers(1, 12))
 def test_never_evicts_more_than_brute_force_would(sizes: list[tuple[int, int]], wanted: int) -> None:
     """For tasks of one GPU each: of those who were scanned until there was enough, no other choice that suffices

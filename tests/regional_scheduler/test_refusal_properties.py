@@ -40,6 +40,7 @@ from tests.cluster_manager.inventory_worlds import (
     workload_of,
     workloads,
 )
+from tests.examples import examples
 
 
 class Ask(NamedTuple):
@@ -131,13 +132,13 @@ def assert_never_wrong(world: World, questions: list[Ask], history: list[Step]) 
     event(f"hits: {min(memory.hits, 3)}, entries ended: {min(ended, 3)}")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(full_worlds(), st.lists(asks(), min_size=3, max_size=6), st.lists(changes(), min_size=3, max_size=10))
 def test_never_refuses_a_workload_that_could_be_placed(world: World, questions: list[Ask], history: list[Step]) -> None:
     assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     full_worlds((CELLS_MECHANISM, DEFAULT_MECHANISM)),
     st.lists(st.builds(MakeElastic, st.integers(0, 50), st.integers(0, 2)), min_size=2, max_size=6),
@@ -152,7 +153,7 @@ def test_never_refuses_what_could_be_placed_when_others_scale_in(
     assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     full_worlds((DEFAULT_MECHANISM, DEFAULT_MECHANISM)) | full_worlds((CELLS_MECHANISM, DEFAULT_MECHANISM)),
     st.lists(st.builds(MakeElastic, st.integers(0, 50), st.integers(0, 2)), max_size=4),
@@ -167,7 +168,7 @@ def test_never_refuses_what_could_be_split_for_what_could_not(
     assert_never_wrong(world, [*questions, *map(may_be_split, questions)], history)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     full_worlds((DEFAULT_MECHANISM, "first_fit")),
     st.lists(asks(), min_size=3, max_size=6),
@@ -179,7 +180,7 @@ def test_never_refuses_where_two_mechanisms_are_side_by_side(
     assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     full_worlds((CELLS_MECHANISM, DEFAULT_MECHANISM)),
     st.lists(asks(), min_size=3, max_size=6),
@@ -190,7 +191,7 @@ def test_never_refuses_in_cells_what_could_be_placed(world: World, questions: li
     assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(full_worlds(), st.lists(asks(), min_size=4, max_size=8), st.lists(changes(), min_size=4, max_size=10))
 def test_never_refuses_wrongly_when_it_has_to_forget(world: World, questions: list[Ask], history: list[Step]) -> None:
     """With limits so small that entries, questions and releases are dropped all the time."""
@@ -201,7 +202,7 @@ def test_never_refuses_wrongly_when_it_has_to_forget(world: World, questions: li
         assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     full_worlds(),
     st.lists(asks(), min_size=2, max_size=6),
@@ -236,7 +237,7 @@ def test_never_refuses_wrongly_with_what_is_supposed(
             assert isinstance(ask.plan(world), Refusal)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(full_worlds(), asks(4), asks(8))
 def test_never_says_of_a_larger_job_that_it_fails_when_it_does_not(world: World, smaller: Ask, larger: Ask) -> None:
     """Dominance alone, without any change in between."""
@@ -249,7 +250,7 @@ def test_never_says_of_a_larger_job_that_it_fails_when_it_does_not(world: World,
         assert isinstance(larger.plan(world), Refusal)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(regions(2, 2, 2), st.lists(submissions(), min_size=2, max_size=12))
 def test_never_changes_what_is_decided(region: Region, history: list[Submit]) -> None:
     """The same workloads, asked twice each, with the cache and without: the same are placed in the same places."""

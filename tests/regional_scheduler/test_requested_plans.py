@@ -34,6 +34,7 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from regional_scheduler.rounds import Lot
+from tests.examples import examples
 from tests.live.world import A100, gpu_cluster
 
 MAIN = JobName("main")
@@ -144,7 +145,7 @@ def plan_of(live: LiveWorld, kind: str, attempt: AttemptToChange, amount: int) -
     return plan_migration(live.inventory, attempt, cluster, live.now)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(STEPS)
 def test_never_over_commits_a_machine_nor_tears_a_gang(steps: list[Step]) -> None:
     live = LiveWorld()

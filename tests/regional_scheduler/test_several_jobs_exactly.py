@@ -16,6 +16,7 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.inventory_worlds import jobs, regions, workload_of
 from tests.cluster_manager.plain_search import PlainMachine, plain_machines
+from tests.examples import examples
 
 BEST, WORST = Standing(0, 0), Standing(6, 0)
 
@@ -66,7 +67,7 @@ def small_regions() -> st.SearchStrategy[Region]:
     return regions(most_clusters=2, most_racks=1, most_machines=3)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(small_regions(), st.lists(jobs(3), min_size=2, max_size=4).map(tuple), st.booleans())
 def test_never_refuses_jobs_that_fit_an_empty_or_emptied_region(
     region: Region, jobs_: tuple[JobSpecification, ...], full: bool

@@ -18,6 +18,7 @@ from domain.sensitivity import SensitivityProfile
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
 from regional_scheduler.hosting import HostingRegions
 from regional_scheduler.static_asks import StaticAsks, asking_what_is_held, has_static_demands
+from tests.examples import examples
 
 A100, V100 = GpuModel("A100"), GpuModel("V100")
 HUNGRY = SensitivityProfile((1.0, 3.0, 12.0), (20.0,), ((1 / 3,), (1.0,), (4.0,)))
@@ -111,7 +112,7 @@ def test_which_mechanisms_have_static_demands(name: str, static: bool) -> None:
     assert has_static_demands(TUNING_MECHANISMS[name]) is static
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([A100, V100]), st.sampled_from([2, 4, 8]), st.sampled_from([8.0, 24.0, 96.0])),

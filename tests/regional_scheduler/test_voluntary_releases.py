@@ -30,6 +30,7 @@ from tests.cluster_manager.inventory_worlds import (
     workloads,
 )
 from tests.cluster_manager.plain_search import PlainMachine, after, plain_machines, total_room
+from tests.examples import examples
 
 EQUAL = Standing(3, 0)
 BETTER = Standing(2, 0)
@@ -262,7 +263,7 @@ def cases(draw: st.DrawFn, newcomers: st.SearchStrategy[Workload]) -> list[Plann
 ONE_JOB = jobs(4).map(lambda one: workload_of("newcomer", one))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cases(workloads()))
 def test_never_over_commits_nor_takes_a_base_task(planned: list[Planned]) -> None:
     """I1 and I2; and what goes comes before what it makes room for."""
@@ -293,7 +294,7 @@ def test_never_over_commits_nor_takes_a_base_task(planned: list[Planned]) -> Non
             case.world.inventory.check()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(cases(ONE_JOB))
 def test_never_evicts_where_scaling_in_is_enough_nor_scales_in_for_nothing(planned: list[Planned]) -> None:
     for case in planned:
@@ -312,7 +313,7 @@ def test_never_evicts_where_scaling_in_is_enough_nor_scales_in_for_nothing(plann
             assert total_room([machine for machine in machines if machine.cluster == number], job_) < job_.tasks
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(cases(jobs(1).filter(lambda one: one.resources.gpus > 0).map(lambda one: workload_of("newcomer", one))))
 def test_never_scales_in_more_tasks_than_a_job_of_one_task_needs(planned: list[Planned]) -> None:
     """Brute force: no smaller set of flexible tasks makes room."""

@@ -56,6 +56,7 @@ from tests.database.small_world import (
     submission,
     submit,
 )
+from tests.examples import examples
 
 NOW_S = 3000.0
 ROUND_S = 60.0
@@ -141,7 +142,7 @@ def places(placements: Sequence[TaskPlacement]) -> list[tuple[int, str]]:
     return sorted((placement.task, str(placement.machine)) for placement in placements)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(world=worlds(), name=st.sampled_from(POLICIES))
 def test_never_decides_a_round_otherwise_than_a_simulation(database_url: str, world: list[Running], name: str) -> None:
     async def live() -> tuple[SimulationInput, dict[str, list[tuple[int, str]]]]:

@@ -14,6 +14,7 @@ from domain.events import EventKind, JsonValue
 from domain.resources import Quota
 from simulator.validate import validate
 from simulator.validation.report import Invariant
+from tests.examples import examples
 from tests.simulator.log_builder import FLEET, TABLES, TENANTS, Json, entries
 from tests.simulator.mutations import MUTATIONS
 from tests.simulator.reference_run import legal_log
@@ -70,7 +71,7 @@ def test_the_legal_runs_show_something() -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 @given(SEEDS)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 def test_never_overlooks_a_single_lie(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     records = copy.deepcopy(legal_log(seed, 300))
@@ -88,7 +89,7 @@ def test_every_lie_can_be_told() -> None:
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_never_overlooks_that_a_quota_was_not_there(seed: int) -> None:
     records = legal_log(seed, 200)
     within = any(
@@ -103,7 +104,7 @@ def test_never_overlooks_that_a_quota_was_not_there(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_never_overlooks_that_a_table_was_not_there(seed: int) -> None:
     records = legal_log(seed, 200)
     readers = {record["workload"] for record in records if record["event"] == "submitted" and record["tables"]}
@@ -140,7 +141,7 @@ def test_never_raises_for_what_stands_in_a_record(seed: int, data: st.DataObject
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(10))
 def test_the_same_log_gives_the_same_report(seed: int) -> None:
     records = legal_log(seed, 100)[1:]
     first = validate(records, FLEET, TENANTS, tables=TABLES, complete=True)

@@ -42,6 +42,7 @@ from simulator.workload_generator import (
     values_at_quantiles,
     with_load,
 )
+from tests.examples import examples
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 SPAN_S = 10 * DAY_S
@@ -190,7 +191,7 @@ def test_where_there_are_no_tables_none_is_read() -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(Profile), st.integers(0, 50))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_the_same_seed_gives_the_same_bytes(seed: int, profile: Profile, count: int) -> None:
     def text() -> str:
         stream = io.StringIO()

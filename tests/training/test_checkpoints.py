@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.examples import examples
 from topmast.training.checkpoints import CheckpointStore, StaleAttempt, found_in, newest_progress
 
 
@@ -189,4 +190,4 @@ class FenceMachine(RuleBasedStateMachine):
 
 
 TestNeverDoesAStaleAttemptChangeAnything = FenceMachine.TestCase
-TestNeverDoesAStaleAttemptChangeAnything.settings = settings(max_examples=30, stateful_step_count=15)
+TestNeverDoesAStaleAttemptChangeAnything.settings = settings(max_examples=examples(30), stateful_step_count=15)

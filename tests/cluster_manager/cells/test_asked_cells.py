@@ -24,6 +24,7 @@ from regional_scheduler.refusal_in_cells import in_words_of_cells
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.cells.worlds import Choices, choices
 from tests.cluster_manager.fleets import H100, cluster, gpu_machine, hold, key_of, region, tasks_on
+from tests.examples import examples
 
 LEVELS = tuple(
     CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2), ("row", 2))
@@ -109,7 +110,7 @@ def check_groups(found: tuple[TaskPlacement, ...], asked: tuple[TaskGroup, ...])
     assert first == len(found) or not asked
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(choices())
 def test_never_places_a_gang_farther_apart_than_it_asks(choose: Choices) -> None:
     capacity = shared(owner(A, ("row", 2)))

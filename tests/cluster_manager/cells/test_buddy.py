@@ -11,6 +11,7 @@ from cluster_manager.cells.occupancy import Occupancy, Occupant
 from cluster_manager.cells.safety import first_shortage, stays_safe
 from domain.identifiers import TenantId
 from tests.cluster_manager.cells.worlds import Choices, chain_of, choices, random_chain
+from tests.examples import examples
 
 
 class PlainBuddies:
@@ -45,7 +46,7 @@ def buddies(chain: Chain) -> BuddyCells:
     return BuddyCells(Occupancy(chain))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(choices())
 def test_never_differs_from_the_sets_of_algorithm_1(choose: Choices) -> None:
     chain = random_chain(choose, "chain")
@@ -128,7 +129,7 @@ def test_a_higher_cell_is_split_for_a_usable_one_only_where_nobody_is_owed_it() 
         assert cells.choose(1) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(choices(60))
 def test_never_calls_a_state_safe_from_which_what_is_owed_cannot_be_had(choose: Choices) -> None:
     """The invariant says the same as trying: all that is owed, from the highest level down."""

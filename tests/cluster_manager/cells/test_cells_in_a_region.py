@@ -24,6 +24,7 @@ from regional_scheduler.rounds import Lot
 from tests.cluster_manager.cells.worlds import Choices, choices
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, region
 from tests.cluster_manager.inventory_worlds import workload_of
+from tests.examples import examples
 
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2)))
 OVER_QUOTA = 6
@@ -124,7 +125,7 @@ def random_job(choose: Choices) -> JobSpecification:
 OWNED_GPUS = {"a": 16, "b": 14}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(choices(160))
 def test_never_plans_more_than_an_owner_has_or_leaves_it_waiting_for_others(choose: Choices) -> None:
     owners = virtual_cluster("a", ("node", 2)), virtual_cluster("b", ("node", 1), ("socket", 1), ("switch", 1))

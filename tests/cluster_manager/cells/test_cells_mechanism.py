@@ -21,6 +21,7 @@ from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
 from tests.cluster_manager.cells.worlds import Choices, choices, state_of
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, key_of
+from tests.examples import examples
 
 A, B = (VirtualClusterId(name) for name in "ab")
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2)))
@@ -356,7 +357,7 @@ def random_query(world: World, choose: Choices) -> Query:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(choices())
 def test_never_finds_what_cannot_be_charged_or_forgets_what_is_held(choose: Choices) -> None:
     owners = owner(A, ("H100", "node", 2), ("A100", "machine", 1)), owner(B, ("H100", "socket", 3), ("H100", "gpu", 3))

@@ -30,6 +30,7 @@ from tests.cluster_manager.cells.worlds import (
     random_setting,
     state_of,
 )
+from tests.examples import examples
 
 
 class Cluster:
@@ -82,13 +83,13 @@ def gpus_held(cells: CellCluster) -> dict[Hashable, int]:
     return {key: sum(task.bits.bit_count() for task in work.tasks) for key, work in cells.work.items()}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(choices())
 def test_never_breaks_safety_or_uses_what_is_out_of_use(choose: Choices) -> None:
     after_some_steps(choose, failures=True)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(choices())
 def test_never_forgets_anything_at_a_restart(choose: Choices) -> None:
     cluster = after_some_steps(choose, failures=True)
@@ -122,7 +123,7 @@ def _check_alike(setting: Setting, cells: CellCluster, choose: Choices, unusable
     assert {key: work.view for key, work in again.work.items()} == {key: work.view for key, work in cells.work.items()}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(choices(), choices(60))
 def test_never_kills_or_loses_work_when_virtual_clusters_change(choose: Choices, change: Choices) -> None:
     cluster = after_some_steps(choose, failures=False)

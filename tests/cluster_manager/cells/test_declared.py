@@ -24,6 +24,7 @@ from formats.problems import FormatError
 from formats.tenants_file import parse_tenants
 from formats.virtual_clusters import parse_virtual_clusters
 from tests.cluster_manager.cells.worlds import Choices, Setting, choices, random_setting
+from tests.examples import examples
 
 FLEET = """
 regions:
@@ -286,7 +287,7 @@ def described_by(setting: Setting) -> tuple[Fleet, dict[TenantId, tuple[Declared
 
 
 @given(choices())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_never_refuses_what_a_cluster_can_hold_nor_accepts_what_it_cannot(choose: Choices) -> None:
     setting = random_setting(choose)
     fleet, declared = described_by(setting)

@@ -26,6 +26,7 @@ from regional_scheduler.region_change import capacity_after_change
 from regional_scheduler.rounds import Lot
 from tests.cluster_manager.cells.worlds import Choices, choices
 from tests.cluster_manager.fleets import H100, cluster, gpu_machine, region
+from tests.examples import examples
 
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2)))
 MACHINES = ("h0", "h1", "h2", "h3")
@@ -176,7 +177,7 @@ def test_owners_of_the_lowest_priority_reclaim_their_cells_from_work_of_their_ow
     assert plan.evictions == plan.own_cells == (key("low"),)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(choices())
 def test_never_ends_who_yields_or_loses_track_of_its_cells(choose: Choices) -> None:
     """Two owners; nobody but work that does not yield, or is in cells that others own, is ever evicted."""

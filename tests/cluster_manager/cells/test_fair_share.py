@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cluster_manager.cells.fair_share import max_min_shares
 from domain.identifiers import TenantId
+from tests.examples import examples
 
 TENANTS = [TenantId(name) for name in "abcde"]
 
@@ -21,7 +22,7 @@ def one_by_one(gpus: int, demands: dict[TenantId, int], weights: dict[TenantId, 
     return shares
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.integers(0, 60),
     st.dictionaries(st.sampled_from(TENANTS), st.integers(0, 25), max_size=5),

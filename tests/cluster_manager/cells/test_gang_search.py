@@ -14,6 +14,7 @@ from cluster_manager.cells.nodes import Nodes
 from cluster_manager.cells.requests import AffinityGroup, Tasks
 from domain.affinity import CellAffinity
 from tests.cluster_manager.cells.worlds import Choices, chain_of, choices, random_chain, random_gang
+from tests.examples import examples
 
 
 def random_free(choose: Choices, chain: Chain) -> FreeGpus:
@@ -23,7 +24,7 @@ def random_free(choose: Choices, chain: Chain) -> FreeGpus:
     return FreeGpus.of(nodes, bits)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(choices(120))
 def test_never_misses_a_place_that_trying_everything_finds(choose: Choices) -> None:
     splits = tuple(2 for _ in range(1 + choose.below(3)))
@@ -43,7 +44,7 @@ def test_never_misses_a_place_that_trying_everything_finds(choose: Choices) -> N
         assert free.counts.tolist() == [bits.bit_count() for bits in before]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(choices())
 def test_never_places_a_task_where_it_may_not_be(choose: Choices) -> None:
     chain = random_chain(choose, "chain")
@@ -177,7 +178,7 @@ SHAPES = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(choices(8))
 def test_never_gives_a_task_gpus_of_a_larger_cell_than_it_needs(choose: Choices) -> None:
     shape = choose.of(SHAPES)

@@ -17,6 +17,7 @@ from domain.cells import OwnedCells, VirtualCluster
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.rank import Standing
 from tests.cluster_manager.cells.worlds import chain_of
+from tests.examples import examples
 
 OWNER = VirtualClusterId("owner")
 TENANTS = tuple(TenantId(name) for name in "abc")
@@ -56,7 +57,7 @@ def held(cells: CellCluster) -> Counter[TenantId]:
     return use
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.sampled_from(TENANTS), min_size=MACHINES, max_size=MACHINES),
     st.tuples(*(st.sampled_from([0.5, 1.0, 2.0, 3.0]) for _ in TENANTS)),

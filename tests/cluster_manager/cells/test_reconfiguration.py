@@ -21,6 +21,7 @@ from regional_scheduler.region_change import capacity_after_change
 from tests.cluster_manager.cells.test_cells_in_a_region import SharedRegion, gpus, random_job, virtual_cluster
 from tests.cluster_manager.cells.worlds import Choices, choices
 from tests.cluster_manager.fleets import gpu_machine, region
+from tests.examples import examples
 
 MOST_LOOKS = 4
 OWNERS = virtual_cluster("a", ("node", 2)), virtual_cluster("b", ("node", 1), ("socket", 1), ("switch", 1))
@@ -132,7 +133,7 @@ def cells_of(capacity: RegionCapacity) -> dict[AttemptKey, list[bool]]:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(choices(200))
 def test_never_ends_work_nor_binds_otherwise_after_a_change(choose: Choices) -> None:
     original = history(choose)

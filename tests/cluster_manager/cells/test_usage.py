@@ -16,6 +16,7 @@ from formats.trace import TraceRow
 from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policy_called
+from tests.examples import examples
 from tests.simulator.engine.checked_run import row
 from tests.simulator.engine.test_resuming import AT_ONCE
 from tests.simulator.engine.test_resuming_cells import TENANTS, divided_fleet, trace
@@ -45,7 +46,7 @@ def usage_of(simulation: Simulation) -> CellUsage:
     after_s=st.sampled_from((35.0, 205.0, 415.0, 805.0)),
     drained=st.sets(st.sampled_from(["m0", "m1", "m2", "m3"]), max_size=2),
 )
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_never_a_sum_that_does_not_add_up(seed: int, after_s: float, drained: set[str]) -> None:
     simulation = stopped(trace(seed), after_s, dict.fromkeys(sorted(drained), MachineState.DRAINING))
     usage = usage_of(simulation)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cluster_manager.elastic.knapsack import WeightedValue, best_choice
 from cluster_manager.elastic.knapsack_bounds import room_bounds
+from tests.examples import examples
 
 ITEMS = st.builds(WeightedValue, st.integers(0, 6), st.integers(-5, 20).map(float))
 GROUPS = st.lists(st.lists(ITEMS, min_size=1, max_size=4), max_size=5)
@@ -83,7 +84,7 @@ def many_groups(draw: st.DrawFn) -> list[list[WeightedValue]]:
     return groups
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(many_groups(), st.integers(0, 400))
 def test_never_another_choice_of_many_than_without_bounds(groups: list[list[WeightedValue]], capacity: int) -> None:
     assert best_choice(groups, capacity) == plain_choice(groups, capacity)

@@ -19,11 +19,12 @@ from cluster_manager.tuning.round_arrays import NOT_PLACED, runnable
 from cluster_manager.tuning.tune import Tune
 from domain.sensitivity import SensitivityProfile
 from tests.cluster_manager.tuning.worlds import MACHINE, check_round, job_of, placed, rounds
+from tests.examples import examples
 
 Round = tuple[list[RunnableJob], list[MachineRoom]]
 CLOSE = 1e-3
 """How far a program may stop before its bound, with some room."""
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=examples(40))
 
 
 def greatest_speed(jobs: Sequence[PlacedJob], machines: Sequence[MachineRoom]) -> float:

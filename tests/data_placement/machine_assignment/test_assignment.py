@@ -9,9 +9,10 @@ from data_placement.machine_assignment.outcome import outcomes_of
 from data_placement.machine_assignment.problem import AssignmentProblem
 from domain.capacity_requests import CapacityUnit, FailureDomain
 from tests.data_placement.machine_assignment.small_problems import best_of_all, machine, problems, request
+from tests.examples import examples
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_never_another_cost_than_the_best_of_all_assignments(problem: AssignmentProblem) -> None:
     found = assign_machines(problem)
@@ -21,7 +22,7 @@ def test_never_another_cost_than_the_best_of_all_assignments(problem: Assignment
     assert (found.cost, found.bound, found.optimal) == (best, best, True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_never_a_machine_in_two_clusters_nor_moved_where_nothing_asks_for_it(problem: AssignmentProblem) -> None:
     found = assign_machines(problem)
@@ -32,7 +33,7 @@ def test_never_a_machine_in_two_clusters_nor_moved_where_nothing_asks_for_it(pro
         assert here[move.machine] == move.from_cluster != move.to_cluster in asking
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_never_a_greedy_assignment_with_less_than_before_or_better_than_the_program(problem: AssignmentProblem) -> None:
     found = assign_machines(problem, 0.0)
@@ -44,7 +45,7 @@ def test_never_a_greedy_assignment_with_less_than_before_or_better_than_the_prog
         assert all(after[cluster].unmet <= before[cluster].unmet for cluster in before)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(problems())
 def test_never_two_answers_to_one_question(problem: AssignmentProblem) -> None:
     assert assign_machines(problem) == assign_machines(problem)

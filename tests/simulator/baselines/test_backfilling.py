@@ -13,6 +13,7 @@ from simulator.baselines.conservative_backfill import CONSERVATIVE_BACKFILL, Res
 from simulator.baselines.free_gpus import FreeGpus
 from simulator.engine.settings import SimulationSettings
 from simulator.policies.policy import Policy
+from tests.examples import examples
 from tests.simulator.baselines.backfilling_oracles import RigidRequest, conservative_starts, easy_starts
 from tests.simulator.baselines.runs import one_machine, region_of, row, run
 
@@ -55,7 +56,7 @@ def _rows(asked: list[RigidRequest]) -> list[TraceRow]:
 
 
 @given(_ASKED)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_never_does_conservative_backfilling_break_a_reservation(asked: list[RigidRequest]) -> None:
     """The textbook makes each reservation once, at submission, for good: they are the very starts."""
     starts = run("conservative_backfill", one_machine(GPUS), _rows(asked)).first_starts
@@ -63,7 +64,7 @@ def test_never_does_conservative_backfilling_break_a_reservation(asked: list[Rig
 
 
 @given(_ASKED)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_never_does_easy_differ_from_shadow_time_and_extra_nodes(asked: list[RigidRequest]) -> None:
     starts = run("easy_backfill", one_machine(GPUS), _rows(asked)).first_starts
     assert list(starts.values()) == easy_starts(asked, GPUS)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from formats.trace import TraceRow
 from global_scheduler.levels.time_slice import SLICE_S
+from tests.examples import examples
 from tests.simulator.baselines.runs import one_machine, row, run
 
 
@@ -47,7 +48,7 @@ def _rows(arrivals: list[tuple[int, int]]) -> list[TraceRow]:
 
 
 @given(_ARRIVALS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_never_does_srtf_let_more_remaining_work_run_while_less_waits(arrivals: list[tuple[int, int]]) -> None:
     rows = _rows(arrivals)
     assert run("srtf", one_machine(1), rows).ends == _ends_second_by_second(rows)
@@ -72,7 +73,7 @@ def _ends_second_by_second(rows: list[TraceRow]) -> dict[str, float]:
 
 
 @given(_ARRIVALS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_never_does_sjf_start_a_longer_one_while_a_shorter_one_waits(arrivals: list[tuple[int, int]]) -> None:
     rows = _rows(arrivals)
     starts = run("sjf", one_machine(1), rows).first_starts
@@ -121,7 +122,7 @@ def test_gandiva_costs_one_event_more_while_nobody_waits() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 400), st.integers(1, 4)), min_size=2, max_size=7))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_never_does_gandiva_cut_a_slice_short(arrivals: list[tuple[int, int, int]]) -> None:
     rows = [row(f"w{n}", submit, length, gpus) for n, (submit, length, gpus) in enumerate(sorted(arrivals))]
     done = run("gandiva", one_machine(4), rows)

@@ -14,6 +14,7 @@ from formats.trace import TraceRow
 from simulator.baselines.federated import LeastLoaded
 from simulator.engine.binding import Bindings
 from simulator.policies.registry import policy_called
+from tests.examples import examples
 from tests.simulator.baselines.runs import FREE, one_machine, region_of, row, run
 
 EAST_4_WEST_8 = Fleet((region_of("east", 4), region_of("west", 8)))
@@ -128,7 +129,7 @@ _ASKS = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([None, "east", "we
 
 
 @given(_ASKS, st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(4, 4)))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_never_does_the_joint_search_miss_a_better_set(
     asks: list[tuple[int, str | None]], sizes: tuple[int, int, int]
 ) -> None:

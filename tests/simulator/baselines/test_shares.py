@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from domain.fleet import Fleet
 from formats.trace import TraceRow
+from tests.examples import examples
 from tests.simulator.baselines.runs import BaselineRun, one_machine, region_of, row, run
 
 
@@ -61,7 +62,7 @@ def test_drf_counts_proportional_shares_of_cpus() -> None:
         st.tuples(st.integers(0, 20), st.integers(1, 30), st.sampled_from("abc")), min_size=4, max_size=14
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_never_goes_a_richer_tenant_first(policy: str, arrivals: list[tuple[int, int, str]]) -> None:
     weights = {"a": 1.0, "b": 2.0, "c": 4.0}
     rows = [

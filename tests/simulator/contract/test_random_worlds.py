@@ -19,6 +19,7 @@ from simulator.engine.columns import WorkloadColumns
 from simulator.engine.queues import ScannedQueue
 from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.workloads import SimulatedWorkload
+from tests.examples import examples
 from tests.regional_scheduler.auction_worlds import (
     AuctionWorld,
     History,
@@ -107,7 +108,7 @@ def test_rounds_decide_what_the_simulator_decides(window: int) -> None:
     assert min(counts[kind] for kind in ("won", "won with evictions", "waiting", "awaiting data")) > 30, counts
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(1_000, 2**32), st.integers(1, 20))
 def test_never_another_decision_than_in_rounds(seed: int, window: int) -> None:
     plan = random_world(seed)

@@ -33,6 +33,7 @@ from simulator.baselines.mast import MAST
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import Simulation, simulate
 from simulator.engine.simulation_input import SimulationInput
+from tests.examples import examples
 from tests.simulator.contract.decisions import DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.live_driver import LiveDriver
 from tests.simulator.contract.recorded_run import key_of, placements_of, read_recorded_run, region_of, victims_of
@@ -186,7 +187,7 @@ def test_both_drivers_decide_alike_on_a_snapshot(window: int, in_cells: bool) ->
         assert counts[kind] >= 12, counts
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(1_000, 2**32), st.integers(1, 20), st.booleans())
 def test_never_another_decision_than_the_service_makes(seed: int, window: int, in_cells: bool) -> None:
     assert_the_same_decisions(_with_room_made(random_snapshot(seed, in_cells=in_cells), seed), window, "")

@@ -15,6 +15,7 @@ from formats.scheduler_file import CompactionSection, ReservationsSection
 from simulator.engine.settings import AuctionRoundSettings, SimulationSettings, settings_from
 from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.policies.registry import policies
+from tests.examples import examples
 from tests.simulator.engine.checked_run import (
     NO_COSTS,
     CheckedRun,
@@ -49,7 +50,7 @@ def decided_in(world: SmallWorld, policy: str) -> list[object]:
 
 
 @pytest.mark.parametrize("policy", IN_ROUNDS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=small_worlds(), window=WINDOWS)
 def test_never_another_decision_where_rounds_take_no_time(policy: str, world: SmallWorld, window: int) -> None:
     """Where each change is followed by a pass: else rounds use what is released between two passes, as the service does."""
@@ -57,14 +58,14 @@ def test_never_another_decision_where_rounds_take_no_time(policy: str, world: Sm
     assert decided_in(in_rounds(at_once, window), policy) == decided_in(at_once, policy)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(world=crowded_worlds(), window=WINDOWS)
 def test_never_another_decision_where_everybody_is_in_the_way(world: SmallWorld, window: int) -> None:
     at_once = in_rounds(world, None, scan_period_s=0.0)
     assert decided_in(in_rounds(at_once, window), "mast") == decided_in(at_once, "mast")
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=small_worlds() | crowded_worlds(), window=WINDOWS)
 def test_never_another_decision_with_gangs_that_are_helped(world: SmallWorld, window: int) -> None:
     """Machines are kept for gangs, and small attempts move out of their way: after each walk as after each pass."""
@@ -78,7 +79,7 @@ def test_never_another_decision_with_gangs_that_are_helped(world: SmallWorld, wi
     assert decided_in(in_rounds(at_once, window), "mast") == decided_in(at_once, "mast")
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=small_worlds() | crowded_worlds(), window=WINDOWS)
 def test_never_another_decision_with_another_window(world: SmallWorld, window: int) -> None:
     """At any period of scan passes (I11)."""
@@ -86,7 +87,7 @@ def test_never_another_decision_with_another_window(world: SmallWorld, window: i
 
 
 @pytest.mark.parametrize("policy", ["mast", "federated"])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(world=small_worlds() | crowded_worlds(), window=WINDOWS, latency_s=LATENCIES_S)
 def test_never_an_invariant_broken_where_rounds_take_time(
     policy: str, world: SmallWorld, window: int, latency_s: float
@@ -95,7 +96,7 @@ def test_never_an_invariant_broken_where_rounds_take_time(
     run_of(in_rounds(world, window, latency_s), policy)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=small_worlds() | crowded_worlds(), window=WINDOWS, latency_s=LATENCIES_S)
 def test_never_an_invariant_broken_where_gangs_are_helped(world: SmallWorld, window: int, latency_s: float) -> None:
     helped = in_rounds(
@@ -120,7 +121,7 @@ def test_a_reservation_ends_with_the_round_that_starts_its_gang() -> None:
     assert ended[0] == (320.0, "gang")
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(world=crowded_worlds(), window=WINDOWS, latency_s=LATENCIES_S)
 def test_never_two_runs_that_differ(world: SmallWorld, window: int, latency_s: float) -> None:
     timed = in_rounds(world, window, latency_s)

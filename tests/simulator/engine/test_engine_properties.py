@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.policies.registry import policies
 from simulator.results.run_record import AttemptEnd, WorkloadEnd
+from tests.examples import examples
 from tests.simulator.engine.checked_run import CheckedRun, checked_run
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds, small_worlds
 
@@ -24,7 +25,7 @@ def run_of(world: SmallWorld, policy: str) -> CheckedRun:
 
 
 @pytest.mark.parametrize("policy", ALL_POLICIES)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(world=small_worlds())
 def test_never_a_run_that_breaks_an_invariant(policy: str, world: SmallWorld) -> None:
     """The validator, the conservation laws, the inventories' own check, and an end for every workload."""
@@ -32,13 +33,13 @@ def test_never_a_run_that_breaks_an_invariant(policy: str, world: SmallWorld) ->
 
 
 @pytest.mark.parametrize("policy", ["mast", "las", "srtf"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(world=crowded_worlds())
 def test_never_an_invariant_broken_where_all_compete(policy: str, world: SmallWorld) -> None:
     run_of(world, policy)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(world=crowded_worlds())
 def test_never_an_invariant_broken_where_all_take_turns(world: SmallWorld) -> None:
     """Slices of a minute: hundreds of evictions in each of these worlds."""
@@ -46,7 +47,7 @@ def test_never_an_invariant_broken_where_all_take_turns(world: SmallWorld) -> No
 
 
 @pytest.mark.parametrize("policy", ["mast", "las"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(world=crowded_worlds())
 def test_never_more_or_less_than_the_work_asked_for(policy: str, world: SmallWorld) -> None:
     """Attempt by attempt, computed here once more: nobody works longer than there is work, and GPU-seconds add up."""
@@ -73,7 +74,7 @@ def test_never_more_or_less_than_the_work_asked_for(policy: str, world: SmallWor
             assert gpu_s == pytest.approx(workloads.work_s[owner] * workloads.gpus[owner])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(world=small_worlds(failing=False), stop_after_s=st.floats(1.0, 2000.0))
 def test_never_more_told_than_happened_before_a_run_is_broken_off(world: SmallWorld, stop_after_s: float) -> None:
     """A run that is stopped is the beginning of the run that is not."""

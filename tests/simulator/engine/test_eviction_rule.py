@@ -22,6 +22,7 @@ from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.actions import MigrateAt
 from simulator.policies.registry import policies
 from simulator.validation.report import Invariant
+from tests.examples import examples
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, one_region, row
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds
 from tests.simulator.engine.test_negative_cache_switch import assert_same_without_memory
@@ -106,7 +107,7 @@ def test_the_settings_are_reachable_from_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("policy", ["mast", "las", "srtf"])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(world=crowded_worlds(), spares_guaranteed=st.booleans())
 def test_never_another_decision_without_the_memory_where_time_makes_room(
     policy: str, world: SmallWorld, spares_guaranteed: bool

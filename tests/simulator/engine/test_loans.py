@@ -50,6 +50,7 @@ from simulator.results.capacity import supply_curve
 from simulator.results.loan_figures import loan_figures_of
 from simulator.results.record_of_log import record_of_log
 from simulator.results.run_record import AttemptEnd, RunRecord
+from tests.examples import examples
 from tests.house.determinism import assert_same_output
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, machine, row
 from tests.simulator.engine.small_worlds import TENANTS, SmallWorld
@@ -421,7 +422,7 @@ def lending_worlds(draw: st.DrawFn) -> tuple[SmallWorld, LoanSchedule]:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "mast", "las"])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(drawn=lending_worlds(), reclaiming=st.sampled_from((FewestWorkloadsFirst(), RandomMachines())))
 def test_never_at_work_where_inference_is_served(
     policy: str, drawn: tuple[SmallWorld, LoanSchedule], reclaiming: ReclaimingPolicy

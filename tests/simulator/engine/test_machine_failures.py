@@ -17,6 +17,7 @@ from simulator.engine.settings import CostSettings, FailureSettings, SimulationS
 from simulator.inputs.actions import ResizeAt
 from simulator.policies.registry import policies
 from simulator.results.run_record import AttemptEnd, RunRecord
+from tests.examples import examples
 from tests.simulator.engine.checked_run import CheckedRun, checked_run, machine, one_region, region, row
 from tests.simulator.engine.small_worlds import SmallWorld, small_worlds
 
@@ -125,7 +126,7 @@ def test_lost_is_the_work_after_the_last_checkpoint(interval_s: float) -> None:
     np.testing.assert_allclose(table.progress_kept[lost], table.progress_at_start[lost] + safe_s, rtol=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(world=small_worlds(failing=True))
 def test_never_on_a_machine_that_is_down(world: SmallWorld) -> None:
     """From the tables alone, beside what the validator finds in the log."""

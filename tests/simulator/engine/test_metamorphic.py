@@ -33,6 +33,7 @@ from simulator.baselines.tiresias import PROMOTE_KNOB, THRESHOLDS_GPU_S
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
+from tests.examples import examples
 from tests.simulator.engine.checked_run import (
     NO_COSTS,
     UNLIMITED,
@@ -228,7 +229,7 @@ def singles(jobs: Sequence[tuple[int, int]], tenant: str = "t", prefix: str = "j
     return [row(f"{prefix}{n:02}", float(at), float(runs), tenant=tenant) for n, (at, runs) in enumerate(jobs)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(jobs=JOBS, machines=st.integers(1, 4))
 def test_never_a_later_start_with_one_machine_more(jobs: list[tuple[int, int]], machines: int) -> None:
     """For workloads of one GPU, first in first out, that is a theorem (Kiefer and Wolfowitz: the ordered vector of the
@@ -239,7 +240,7 @@ def test_never_a_later_start_with_one_machine_more(jobs: list[tuple[int, int]], 
     assert [name for name in fewer if more[name] > fewer[name]] == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(jobs=JOBS, machines=st.integers(1, 3), shorter=st.integers(0, 19))
 def test_never_a_later_start_when_one_works_for_less(jobs: list[tuple[int, int]], machines: int, shorter: int) -> None:
     fifo = policies()["fifo"]
@@ -249,7 +250,7 @@ def test_never_a_later_start_when_one_works_for_less(jobs: list[tuple[int, int]]
     assert [name for name in before if after[name] > before[name]] == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(high=JOBS, low=JOBS)
 def test_never_a_worse_priority_that_is_felt(high: list[tuple[int, int]], low: list[tuple[int, int]]) -> None:
     """Without costs, on GPUs that are all alike, whoever is at priority 0 has the fleet to himself."""

@@ -12,6 +12,7 @@ from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policies
 from simulator.results.run_record import RunRecord
+from tests.examples import examples
 from tests.simulator.engine.checked_run import checked_run, one_region, row, unlimited
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds, small_worlds
 
@@ -20,14 +21,14 @@ FORGETTING = ({"negative_cache_outlives_scans": False}, {"negative_cache": False
 
 
 @pytest.mark.parametrize("policy", sorted(policies()))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(world=small_worlds())
 def test_never_another_decision_without_the_memory(policy: str, world: SmallWorld) -> None:
     assert_same_without_memory(world, policy)
 
 
 @pytest.mark.parametrize("policy", ["mast", "ideal", "federated", "las"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=crowded_worlds())
 def test_never_another_decision_where_everybody_is_in_the_way(policy: str, world: SmallWorld) -> None:
     assert assert_same_without_memory(world, policy) > 0

@@ -15,6 +15,7 @@ from formats.scheduler_file import ReservationLimitsSection, ReservationsSection
 from regional_scheduler.reservations import MOST_GANGS
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.registry import policies
+from tests.examples import examples
 from tests.simulator.engine.checked_run import CheckedRun, checked_run, machine, region, row
 
 TWO_MACHINES = Fleet((region("east", [machine("e0", 2), machine("e1", 2)]),))
@@ -90,7 +91,7 @@ def test_gangs_of_a_priority_that_gets_none_take_nobodys_turn() -> None:
     assert reserved[0] == (240.0, "g"), "while a runs, and none of the others has started"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(st.integers(1, 2), st.integers(1, 30).map(lambda n: 60.0 * n), st.integers(0, 90)),

@@ -28,6 +28,7 @@ from simulator.policies.registry import policy_called
 from simulator.results.conservation import check_conservation
 from simulator.results.run_record import RunRecord, WorkloadEnd
 from simulator.validate import validate
+from tests.examples import examples
 from tests.simulator.engine.checked_run import V100, machine, one_region, region, row, unlimited
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds, small_worlds
 
@@ -84,7 +85,7 @@ def later(log: Sequence[Event], than_s: float) -> list[Mapping[str, JsonValue]]:
         ("srtf", ONCE_AN_HOUR),
     ],
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=crowded_worlds(), after_s=st.sampled_from((35.0, 205.0, 415.0, 1005.0, 3005.0)))
 def test_never_another_course_after_a_snapshot(
     policy: str, run_settings: SimulationSettings, world: SmallWorld, after_s: float
@@ -99,7 +100,7 @@ def test_never_another_course_after_a_snapshot(
 
 
 @pytest.mark.parametrize("policy", ["mast", "las", "srtf", "yarn_cs", "conservative_backfill", "own_region", "drf"])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(world=small_worlds(), after_s=st.floats(1.0, 3000.0))
 def test_never_a_resumed_run_that_breaks_an_invariant(policy: str, world: SmallWorld, after_s: float) -> None:
     """With costs, failures, several regions and tables: log, tables and inventories are in order, and all ends."""

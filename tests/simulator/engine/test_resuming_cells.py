@@ -24,6 +24,7 @@ from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policy_called
+from tests.examples import examples
 from tests.simulator.engine.checked_run import V100, machine, region, row
 from tests.simulator.engine.test_resuming import AT_ONCE, later
 
@@ -73,7 +74,7 @@ def run(given: SimulationInput, policy: str, run_settings: SimulationSettings) -
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las", "srtf"])
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(seed=st.integers(0, 2**16), after_s=st.sampled_from((35.0, 205.0, 415.0, 805.0)))
 def test_never_another_course_after_a_snapshot(policy: str, seed: int, after_s: float) -> None:
     rows = trace(seed)

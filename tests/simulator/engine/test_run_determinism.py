@@ -62,9 +62,10 @@ def busy_trace(seed: int = 5, count: int = 80) -> list[TraceRow]:
 
 
 def busy_run(policy: str, seed: int, settings: SimulationSettings = FAILING) -> CheckedRun:
-    """Three regions, failures of all kinds, more work than room."""
+    """Three regions, failures of all kinds, more work than room; fewer workloads where each minute has decisions of its own."""
     chosen = policies()[policy]
-    return checked_run(chosen, busy_trace(), busy_fleet(), TENANTS if chosen.scans else None, settings, seed)
+    trace = busy_trace(count=25 if policy.startswith("gandiva") else 80)
+    return checked_run(chosen, trace, busy_fleet(), TENANTS if chosen.scans else None, settings, seed)
 
 
 def log_of(policy: str, seed: int, settings: SimulationSettings = FAILING) -> str:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.policies.registry import policies
+from tests.examples import examples
 from tests.simulator.engine.checked_run import checked_run, one_region, row
 
 Jobs = list[tuple[int, int]]
@@ -44,7 +45,7 @@ def test_never_another_mean_than_the_oracles(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("policy", [name for name in policies() if name != "srtf"])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(jobs=JOBS)
 def test_never_a_policy_that_is_better(policy: str, jobs: Jobs) -> None:
     assert mean_jct_s(policy, jobs) >= optimum_s(jobs) - 1e-6

@@ -14,6 +14,7 @@ from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
 from simulator.validation.report import Invariant
+from tests.examples import examples
 from tests.simulator.engine.checked_run import NO_COSTS, Record
 from tests.simulator.engine.profiled_run import fleet_of, profiled_run, trained, unequal_fleet
 
@@ -142,7 +143,7 @@ def rows_of(drawn: list[tuple[float, float, str, int]]) -> list[TraceRow]:
     ]
 
 
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=examples(25), deadline=None)
 @given(
     ROWS,
     st.sampled_from([TUNE, OPT, GREEDY, DRF, TETRIS]),
@@ -162,7 +163,7 @@ def test_never_slower_than_with_the_share_under_any_order(
     assert Invariant.I7 not in run.report.violations_by_invariant
 
 
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=examples(25), deadline=None)
 @given(
     ROWS,
     st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1.0, 3.0, 6.0])), min_size=2, max_size=4),
@@ -177,7 +178,7 @@ def test_never_slower_than_with_the_share_on_unequal_machines(
     assert Invariant.I7 not in run.report.violations_by_invariant
 
 
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=examples(25), deadline=None)
 @given(ROWS)
 def test_never_ends_the_work_later_than_with_proportional_shares_where_all_take_one_gpu(
     drawn: list[tuple[float, float, str, int]],

@@ -22,6 +22,7 @@ from simulator.inputs.table_moves import TableMoveAt, TableMovesInput, read_tabl
 from simulator.policies.registry import policies
 from simulator.results.figures import figures_of
 from simulator.results.table_figures import TableFigures
+from tests.examples import examples
 from tests.simulator.engine.checked_run import V100, CheckedRun, checked_run, machine, region, row, unlimited
 from tests.simulator.engine.small_worlds import TABLES, SmallWorld, small_worlds
 
@@ -228,7 +229,7 @@ def test_moves_that_make_no_sense_are_refused(tmp_path: Path) -> None:
             check_input(whole, whole.arrivals())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(small_worlds(failing=False), st.sampled_from(["mast", "fifo"]), st.data())
 def test_never_runs_a_workload_where_its_tables_are_not(world: SmallWorld, policy: str, data: st.DataObject) -> None:
     """The validator follows the moves: see `checked_run`."""

@@ -23,6 +23,7 @@ from simulator.engine import auction_rounds, scheduling
 from simulator.engine.auction_rounds import AuctionRounds
 from simulator.engine.settings import AuctionRoundSettings
 from simulator.policies.registry import policy_called
+from tests.examples import examples
 from tests.simulator.engine.checked_run import NO_COSTS, UNLIMITED, CheckedRun, checked_run, machine, region
 
 BUSY, IDLE = GpuModel("H100"), GpuModel("A100")
@@ -183,7 +184,7 @@ def test_it_never_starts_where_a_walk_asks_again_before_it_goes_on(monkeypatch: 
     assert starts_of_probes(with_releases()) == NEVER
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_never_a_longer_wait_than_a_walk_past_all_kinds(data: st.DataObject) -> None:
     """Whatever is submitted and released when: a round decides one at least; every second one goes on, and such rounds ask a

@@ -13,6 +13,7 @@ from simulator.baselines.mast import MAST
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.registry import policies
 from simulator.results.run_record import AttemptEnd, WorkloadEnd
+from tests.examples import examples
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, one_region, row
 from tests.simulator.log_builder import Json
 from tests.simulator.stories import ON_E1, log
@@ -75,7 +76,7 @@ def test_what_is_limited_is_expected_to_end_by_then() -> None:
     assert starts["filler"] >= 400.0
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_whatever_the_policy_every_workload_ends_once_and_no_attempt_runs_for_longer(data: st.DataObject) -> None:
     rows = [

@@ -19,6 +19,7 @@ from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.run_record import AttemptEnd
+from tests.examples import examples
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, Record, checked_run, one_region, row, unlimited
 
 FREE = EvictionRule()
@@ -128,7 +129,7 @@ TRACES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(TRACES, st.floats(0.25, 4.0))
 def test_never_does_the_demoted_wait_longer_than_the_knob_allows(
     jobs: list[tuple[float, float, int]], knob: float
@@ -159,7 +160,7 @@ def test_never_does_the_demoted_wait_longer_than_the_knob_allows(
             since_s[name] = now
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(TRACES)
 @pytest.mark.parametrize("policy", [TIRESIAS_LAS, TIRESIAS_GITTINS], ids=lambda policy: policy.name)
 def test_never_do_passes_and_events_decide_otherwise(policy: Policy, jobs: list[tuple[float, float, int]]) -> None:
@@ -184,7 +185,7 @@ def test_there_are_evictions_to_be_bounded() -> None:
 
 
 @given(TRACES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_never_is_there_a_storm_by_default(jobs: list[tuple[float, float, int]]) -> None:
     _evictions_within_bounds(jobs)
 

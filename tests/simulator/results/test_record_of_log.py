@@ -14,6 +14,7 @@ from simulator.results.conservation import violated_laws
 from simulator.results.figures import figures_of
 from simulator.results.record_of_log import record_of_log
 from simulator.results.run_record import NO_ROW, AttemptEnd, RunRecord, WorkloadEnd
+from tests.examples import examples
 from tests.simulator.log_builder import FLEET, LogBuilder, job, task
 from tests.simulator.reference_run import legal_log
 from tests.simulator.stories import preemption
@@ -132,7 +133,7 @@ def test_a_log_that_shows_no_run_is_refused_with_its_line(log: LogBuilder, sente
     assert sentence in str(refused.value)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 10_000), st.integers(50, 300))
 def test_never_breaks_a_law_on_a_legal_log(seed: int, steps: int) -> None:
     record = record_of_log(legal_log(seed, steps), FLEET)
@@ -143,7 +144,7 @@ def test_never_breaks_a_law_on_a_legal_log(seed: int, steps: int) -> None:
     assert figures.workloads == figures.completed + figures.failed + figures.cancelled
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 10_000), st.integers(50, 300), st.floats(0.1, 0.9))
 def test_never_breaks_a_law_on_the_beginning_of_a_legal_log(seed: int, steps: int, share: float) -> None:
     log = legal_log(seed, steps)
