@@ -26,6 +26,7 @@ from typing import Final
 _ROOT: Final = Path(__file__).resolve().parent.parent
 
 _NAMES: Final = {
+    "AccessAsyncStub": "AccessStub",
     "DataPlacementAsyncStub": "DataPlacementStub",
     "GlobalSchedulerAsyncStub": "GlobalSchedulerStub",
     "PackagesAsyncStub": "PackagesStub",
@@ -80,6 +81,15 @@ MODULES: Final = (
                 "One way of calling servers, for programs that wait: channels, errors, streams that are taken up again."
             ),
             "first needed, on the event loop that is running then.": "first needed. Threads may share it.",
+        },
+    ),
+    Module(
+        "async_access.py",
+        "access.py",
+        {
+            "Who is calling, tokens, and the audit log, for asyncio. access.py is generated from it.": (
+                "Who is calling, tokens, and the audit log."
+            ),
         },
     ),
     Module(

@@ -45,6 +45,7 @@ from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.retention.age import BadAge, check_age, least_age_s
 from services.retention.archive import Archive, ArchiveUnusable
+from services.security.settings import SecuritySettings
 from services.storage.settings import StorageSettings
 from services.tiers.lease_times import SILENCE_REAL_S
 from services.tiers.request_settings import RequestSettings
@@ -227,6 +228,9 @@ class Configuration(Schema):
     tasks: TasksConfiguration = TasksConfiguration()
     """As whom tasks run, and with what of the environment."""
 
+    security: SecuritySettings = SecuritySettings()
+    """Who may call."""
+
     requests: RequestSettings = RequestSettings()
     """What each tier takes on at a time."""
 
@@ -255,6 +259,10 @@ class Configuration(Schema):
         """The same with metrics served there; None: as it says."""
         named = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
         return self.model_copy(update={"metrics": self.metrics.model_copy(update=named)})
+
+    def without_authentication(self) -> Configuration:
+        """The same where nobody is asked who is calling."""
+        return self.model_copy(update={"security": self.security.model_copy(update={"authentication": False})})
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""
@@ -335,5 +343,10 @@ def _beside(path: Path, configuration: Configuration) -> Configuration:
     if secret is not None:
         changed["notifications"] = configuration.notifications.model_copy(
             update={"secret_file": str(path.parent.absolute() / secret)}
+        )
+    token_file = configuration.security.tier_token_file
+    if token_file is not None:
+        changed["security"] = configuration.security.model_copy(
+            update={"tier_token_file": str(path.parent.absolute() / token_file)}
         )
     return configuration.model_copy(update=changed)

@@ -18,12 +18,14 @@ from topmast.errors import (
     AlreadyExistsError,
     DeadlineError,
     InvalidArgumentError,
+    NotAllowedError,
     NotFoundError,
     NotPlacedYetError,
     PartlySubmittedError,
     PreconditionError,
     ResourceExhaustedError,
     TopmastError,
+    UnauthenticatedError,
     UnavailableError,
     UnreachableError,
     Violation,
@@ -49,6 +51,7 @@ from topmast.fleets import (
     TenantLimits,
     VirtualCluster,
 )
+from topmast.identities import AccessToken, AuditRecord, Identity, NewToken
 from topmast.loans import ClusterLoans, ReturningMachine
 from topmast.logs import LogChunk
 from topmast.losses import DeclaredLost
@@ -92,12 +95,14 @@ from topmast.workloads import (
 )
 
 __all__ = [
+    "AccessToken",
     "Affinity",
     "AlreadyExistsError",
     "AppliedFleet",
     "ArrayElements",
     "AsyncClient",
     "Attempt",
+    "AuditRecord",
     "AwaitedWorkload",
     "CapacityHolder",
     "CellClusterUsage",
@@ -126,6 +131,7 @@ __all__ = [
     "GraphWorkload",
     "HealthDetail",
     "HostingRegion",
+    "Identity",
     "InferenceSide",
     "InvalidArgumentError",
     "JobCells",
@@ -139,6 +145,8 @@ __all__ = [
     "MachinePage",
     "MachineScope",
     "ModelProfile",
+    "NewToken",
+    "NotAllowedError",
     "NotFoundError",
     "NotPlacedYetError",
     "Notification",
@@ -176,6 +184,7 @@ __all__ = [
     "TenantUse",
     "TierStatus",
     "TopmastError",
+    "UnauthenticatedError",
     "UnavailableError",
     "Undrained",
     "UnreachableError",

@@ -61,6 +61,12 @@ def is_guessed(address: str | None) -> bool:
     return not (address or os.environ.get(ADDRESS_VARIABLE) or os.environ.get(HOME_VARIABLE) or _written_address())
 
 
+def written_addresses() -> tuple[str, ...]:
+    """Of the global schedulers of this home, as `topmast up` wrote them down; none: it is not up."""
+    written = _written_address()
+    return tuple(addresses_of(written)) if written else ()
+
+
 def _written_address() -> str:
     try:
         return (topmast_home() / "address").read_text(encoding="utf-8").strip()

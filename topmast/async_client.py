@@ -13,6 +13,7 @@ import grpc
 from topmast import user_requests
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
+from topmast.async_access import AsyncAccess
 from topmast.async_connection import AsyncConnection, AsyncMessageStream
 from topmast.async_data_placement import AsyncDataPlacement
 from topmast.async_fleet_operations import AsyncFleetOperations
@@ -42,6 +43,7 @@ from topmast.requests import (
 from topmast.sessions import CommandOutput, Execution, as_input, session_command, session_place
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
+from topmast.token import resolve_token
 from topmast.user_requests import Several, WorkloadChange, WorkloadsNow
 from topmast.v1 import (
     event_pb2,
@@ -69,7 +71,8 @@ class AsyncClient(AsyncFleetOperations):
 
     `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote
     down, then (unless TOPMAST_HOME is set) 127.0.0.1:7460; making a client raises UnreachableError where the home has no
-    service. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
+    service. `token` says who calls; without it TOPMAST_TOKEN counts, then the file that TOPMAST_TOKEN_FILE names, then
+    what `topmast up` wrote for its user, where the address is that of the home. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
     `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
 
     Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors); and TypeError, as
@@ -81,6 +84,7 @@ class AsyncClient(AsyncFleetOperations):
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
         timeout_s: float = 30.0,
         attempts: int = MAX_ATTEMPTS,
         patience_s: float = 60.0,
@@ -88,7 +92,9 @@ class AsyncClient(AsyncFleetOperations):
         self.address = resolve_address(address)
         self._peer = f"Topmast at {self.address}"
         self._connection = AsyncConnection(
-            credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
+            credentials,
+            Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s),
+            resolve_token(token, self.address),
         )
         # Made when it is needed: a client may be built before there is an event loop.
         self._stub: global_scheduler_pb2_grpc.GlobalSchedulerAsyncStub | None = None
@@ -104,6 +110,11 @@ class AsyncClient(AsyncFleetOperations):
     def data(self) -> AsyncDataPlacement:
         """Tables of the data warehouse: the catalog, plans of where they should be, moves."""
         return AsyncDataPlacement(self._connection, self.address, self._peer)
+
+    @property
+    def access(self) -> AsyncAccess:
+        """Who is calling, the tokens of the service, and its audit log."""
+        return AsyncAccess(self._connection, self.address, self._peer)
 
     async def close(self) -> None:
         """Ends all calls that are under way."""

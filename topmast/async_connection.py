@@ -12,12 +12,14 @@ from typing import Protocol, TypeVar
 import grpc
 
 from topmast.async_waiting import AsyncChannelClosed, AsyncClosedFlag, AsyncLock
+from topmast.authorized_channel import authorized
 from topmast.busy_server import BusyServer
 from topmast.channel import channel_options
 from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
 from topmast.messages import refused, shown
 from topmast.reconnection import Patience, Reconnection, may_resume
 from topmast.targets import channel_target
+from topmast.token import TokenSource
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -36,11 +38,13 @@ class AsyncMessageStream(Protocol[Received]):
 class AsyncConnection:
     """Channels to servers, each opened when it is first needed, on the event loop that is running then."""
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience) -> None:
+    def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience, token: TokenSource) -> None:
+        """`token` is sent with each call."""
         if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
             raise refused("credentials", f"must be grpc.ChannelCredentials, not {shown(credentials)}")
         self._credentials = credentials
         self._patience = patience
+        self._token = token
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._lock = AsyncLock()
         self._closed = AsyncClosedFlag()
@@ -48,7 +52,7 @@ class AsyncConnection:
     def sibling(self, attempts: int | None = None) -> AsyncConnection:
         """Another connection of the same kind, which can be closed by itself; `attempts`: each call is tried so often."""
         patience = self._patience if attempts is None else replace(self._patience, attempts=attempts)
-        return AsyncConnection(self._credentials, patience)
+        return AsyncConnection(self._credentials, patience, self._token)
 
     async def close(self) -> None:
         """Ends all calls that are under way."""
@@ -77,6 +81,7 @@ class AsyncConnection:
                     if self._credentials
                     else grpc.aio.insecure_channel(target, options)
                 )
+                channel = authorized(channel, self._token)
                 self._channels[address] = channel
             return channel
 

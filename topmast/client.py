@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Self, Unpack, overload
 import grpc
 
 from topmast import user_requests
+from topmast.access import Access
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
@@ -43,6 +44,7 @@ from topmast.sessions import CommandOutput, Execution, as_input, session_command
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
 from topmast.task_sessions import TaskSessions, parts
+from topmast.token import resolve_token
 from topmast.user_requests import Several, WorkloadChange, WorkloadsNow
 from topmast.v1 import (
     event_pb2,
@@ -70,7 +72,8 @@ class Client(FleetOperations):
 
     `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote
     down, then (unless TOPMAST_HOME is set) 127.0.0.1:7460; making a client raises UnreachableError where the home has no
-    service. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
+    service. `token` says who calls; without it TOPMAST_TOKEN counts, then the file that TOPMAST_TOKEN_FILE names, then
+    what `topmast up` wrote for its user, where the address is that of the home. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
     `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
 
     Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors); and TypeError, as
@@ -82,6 +85,7 @@ class Client(FleetOperations):
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
         timeout_s: float = 30.0,
         attempts: int = MAX_ATTEMPTS,
         patience_s: float = 60.0,
@@ -89,7 +93,9 @@ class Client(FleetOperations):
         self.address = resolve_address(address)
         self._peer = f"Topmast at {self.address}"
         self._connection = Connection(
-            credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
+            credentials,
+            Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s),
+            resolve_token(token, self.address),
         )
         # Made when it is needed: building a client opens no connection.
         self._stub: global_scheduler_pb2_grpc.GlobalSchedulerStub | None = None
@@ -105,6 +111,11 @@ class Client(FleetOperations):
     def data(self) -> DataPlacement:
         """Tables of the data warehouse: the catalog, plans of where they should be, moves."""
         return DataPlacement(self._connection, self.address, self._peer)
+
+    @property
+    def access(self) -> Access:
+        """Who is calling, the tokens of the service, and its audit log."""
+        return Access(self._connection, self.address, self._peer)
 
     def close(self) -> None:
         """Ends all calls that are under way."""

@@ -9,12 +9,14 @@ from typing import Protocol, TypeVar
 
 import grpc
 
+from topmast.authorized_channel import authorized
 from topmast.busy_server import BusyServer
 from topmast.channel import channel_options
 from topmast.errors import NotFoundError, TopmastError, UnavailableError, error_from_call
 from topmast.messages import refused, shown
 from topmast.reconnection import Patience, Reconnection, may_resume
 from topmast.targets import channel_target
+from topmast.token import TokenSource
 from topmast.waiting import ChannelClosed, ClosedFlag, Lock
 
 Request = TypeVar("Request")
@@ -34,11 +36,13 @@ class MessageStream(Protocol[Received]):
 class Connection:
     """Channels to servers, each opened when it is first needed. Threads may share it."""
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience) -> None:
+    def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience, token: TokenSource) -> None:
+        """`token` is sent with each call."""
         if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
             raise refused("credentials", f"must be grpc.ChannelCredentials, not {shown(credentials)}")
         self._credentials = credentials
         self._patience = patience
+        self._token = token
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = Lock()
         self._closed = ClosedFlag()
@@ -46,7 +50,7 @@ class Connection:
     def sibling(self, attempts: int | None = None) -> Connection:
         """Another connection of the same kind, which can be closed by itself; `attempts`: each call is tried so often."""
         patience = self._patience if attempts is None else replace(self._patience, attempts=attempts)
-        return Connection(self._credentials, patience)
+        return Connection(self._credentials, patience, self._token)
 
     def close(self) -> None:
         """Ends all calls that are under way."""
@@ -75,6 +79,7 @@ class Connection:
                     if self._credentials
                     else grpc.insecure_channel(target, options)
                 )
+                channel = authorized(channel, self._token)
                 self._channels[address] = channel
             return channel
 

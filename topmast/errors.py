@@ -143,6 +143,18 @@ class ResourceExhaustedError(TopmastError):
     usual_code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+class UnauthenticatedError(TopmastError):
+    """Topmast does not know who is calling: no token, or one that has expired, was revoked, or is another service's."""
+
+    usual_code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class NotAllowedError(TopmastError):
+    """Topmast knows who is calling, and they may not do this."""
+
+    usual_code = grpc.StatusCode.PERMISSION_DENIED
+
+
 class UnavailableError(TopmastError):
     """Topmast cannot do it at the moment, also after retries."""
 
@@ -191,6 +203,8 @@ _KINDS: tuple[type[TopmastError], ...] = (
     AlreadyExistsError,
     PreconditionError,
     ResourceExhaustedError,
+    UnauthenticatedError,
+    NotAllowedError,
     UnavailableError,
     DeadlineError,
 )

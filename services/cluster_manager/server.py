@@ -13,6 +13,7 @@ from services.cluster_manager.servicers import ClusterManagerServicer, FencingTo
 from services.database.lease_store import CLUSTER_PREFIX
 from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
+from services.security.authorization import Authorization
 from services.tiers.grpc_server import TierServer
 from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
 from services.tracing.traces import Traces
@@ -41,10 +42,11 @@ class ClusterManagerServer:
         requests: RequestSettings = USUAL_REQUESTS,
         metrics: ServiceMetrics | None = None,
         traces: Traces | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
         """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
 
-        `may_act` says whether this process is certain to be the cluster's only manager: see Gate.
+        `may_act` says whether this process is certain to be the cluster's only manager: see Gate. `authorization` None: nobody is asked who is calling.
         """
         self._cluster = cluster
         self._executor = executor
@@ -59,7 +61,12 @@ class ClusterManagerServer:
         )
         self._adopted = adopted
         self._server = TierServer(
-            services, self._register, requests, tier=f"{CLUSTER_PREFIX}{cluster}", metrics=metrics
+            services,
+            self._register,
+            requests,
+            tier=f"{CLUSTER_PREFIX}{cluster}",
+            metrics=metrics,
+            authorization=authorization,
         )
 
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:

@@ -16,6 +16,7 @@ import structlog
 
 from domain.identifiers import ClusterId, MachineId, RegionId
 from services.clock import ServiceClock
+from services.cluster_manager.call_checks import ClusterCallChecks
 from services.cluster_manager.server import ClusterManagerServer
 from services.cluster_manager.task_guard import TaskGuard, guard_interval_s
 from services.configuration import Configuration
@@ -28,6 +29,8 @@ from services.database.revision_store import Subject, load_revision
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
+from services.security.authentication import Authentication
+from services.security.authorization import Authorization
 from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -60,8 +63,11 @@ class ClusterManagerTier:
         on_ray: bool,
         metrics: ServiceMetrics | None = None,
         traces: Traces | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
-        """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only."""
+        """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only. `authentication` None:
+        nobody is asked who is calling."""
+        self._authorization = Authorization(authentication, ClusterCallChecks(database))
         self._cluster = cluster
         self._database = database
         self._clock = clock
@@ -122,6 +128,7 @@ class ClusterManagerTier:
                 requests=self._configuration.requests,
                 metrics=self._metrics,
                 traces=self._traces,
+                authorization=self._authorization,
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))

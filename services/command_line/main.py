@@ -10,6 +10,7 @@ import typer
 
 from services.command_line.commands import (
     apply,
+    audit,
     cancel,
     change,
     changing,
@@ -46,6 +47,7 @@ from services.command_line.commands import (
     status,
     submit,
     tenants,
+    token,
     trace,
     tree,
     up,
@@ -54,6 +56,7 @@ from services.command_line.commands import (
     version,
     virtual_clusters,
     watch,
+    whoami,
 )
 from services.command_line.extras import Extra
 from services.command_line.failures import reported
@@ -107,6 +110,9 @@ _add(_SERVICE, "loans", loans.loans)
 _add(_SERVICE, "inference-scheduler", inference.inference_scheduler, needs=Extra.SERVER)
 _add(_SERVICE, "mechanisms", mechanisms.list_mechanisms, needs=Extra.SERVER)
 _add(_SERVICE, "version", version.version)
+_add(_SERVICE, "whoami", whoami.whoami)
+_add(_SERVICE, "audit", audit.audit)
+app.add_typer(token.app, rich_help_panel=_SERVICE)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
 data.app.command("moves")(reported()(data_moves.moves))

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from services.execution.task_reaper import LaunchUser
 
-NEVER_GIVEN = frozenset({"PGPASSFILE", "PGPASSWORD", "RAY_AUTH_TOKEN", "TOPMAST_DATABASE_URL"})
+NEVER_GIVEN = frozenset(
+    {"PGPASSFILE", "PGPASSWORD", "RAY_AUTH_TOKEN", "TOPMAST_DATABASE_URL", "TOPMAST_TOKEN", "TOPMAST_TOKEN_FILE"}
+)
 """What no setting can give to tasks."""
 
 ROOT = 0

@@ -19,7 +19,9 @@ from services.data_placement.server import DataPlacementServicer
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import GLOBAL_LEASE, Lease
+from services.global_scheduler.access import AccessServicer
 from services.global_scheduler.array_turns import ArrayTurns
+from services.global_scheduler.call_checks import GlobalCallChecks
 from services.global_scheduler.dependency_watch import DependencyWatch
 from services.global_scheduler.disk_room import DiskRoom
 from services.global_scheduler.fleet_uploads import FleetUploads
@@ -38,11 +40,15 @@ from services.metrics.service_metrics import ServiceMetrics
 from services.metrics.state_look import StateLook
 from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
+from services.security.authentication import Authentication
+from services.security.authorization import Authorization
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
 from services.tracing.traces import Traces
 from topmast.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     data_placement_pb2,
     data_placement_pb2_grpc,
     global_scheduler_pb2,
@@ -69,7 +75,9 @@ class GlobalSchedulerTier:
         home: Path,
         metrics: ServiceMetrics | None = None,
         traces: Traces | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
+        """`authentication` None: nobody is asked who is calling."""
         self._database = database
         self._metrics = metrics = metrics or ServiceMetrics()
         self._configuration = configuration
@@ -114,7 +122,9 @@ class GlobalSchedulerTier:
             self._packages, require_ready=self._require_ready, require_room=self._room.require_room
         )
 
-        self._server = _server_of(servicer, data_placement, packages, configuration, metrics)
+        authorization = Authorization(authentication, GlobalCallChecks(database))
+        access = AccessServicer(database, require_ready=self._require_ready)
+        self._server = _server_of(servicer, data_placement, packages, access, configuration, metrics, authorization)
 
     async def start(self, listen: str) -> int:
         """Starts to listen; returns the port."""
@@ -238,22 +248,27 @@ def _server_of(
     servicer: GlobalSchedulerServicer,
     data_placement: DataPlacementServicer,
     packages: PackagesServicer,
+    access: AccessServicer,
     configuration: Configuration,
     metrics: ServiceMetrics,
+    authorization: Authorization,
 ) -> TierServer:
     def register(server: grpc.aio.Server) -> None:
         global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server)
         data_placement_pb2_grpc.add_DataPlacementServicer_to_server(data_placement, server)
         package_pb2_grpc.add_PackagesServicer_to_server(packages, server)
+        access_pb2_grpc.add_AccessServicer_to_server(access, server)
 
     return TierServer(
         [
             global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"],
             data_placement_pb2.DESCRIPTOR.services_by_name["DataPlacement"],
             package_pb2.DESCRIPTOR.services_by_name["Packages"],
+            access_pb2.DESCRIPTOR.services_by_name["Access"],
         ],
         register,
         configuration.requests,
         tier=GLOBAL_LEASE,
         metrics=metrics,
+        authorization=authorization,
     )

@@ -27,6 +27,8 @@ from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import RegionGone, SessionOver
 from services.runtime.collection import collect_everything
+from services.security.authentication import Authentication
+from services.security.authorization import Authorization
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -57,7 +59,9 @@ class RegionalSchedulerTier:
         *,
         metrics: ServiceMetrics | None = None,
         traces: Traces | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
+        """`authentication` None: nobody is asked who is calling."""
         self._region = region
         self._metrics = metrics = metrics or ServiceMetrics()
         self._region_metrics = RegionMetrics(region, metrics, RegionTraces(region, traces or NoTraces(), clock))
@@ -72,6 +76,7 @@ class RegionalSchedulerTier:
             configuration.requests,
             tier=f"{REGIONAL_PREFIX}{region}",
             metrics=metrics,
+            authorization=Authorization(authentication),
         )
 
     async def start(self, listen: str) -> int:

@@ -48,6 +48,8 @@ from services.runtime.tier_children import TierChildren, TiersNotStarted
 from services.runtime.tier_messages import ChildSettings, Surroundings
 from services.runtime.tier_place import TierKind, TierPlace
 from services.runtime.watcher_link import WatcherLink
+from services.security.home_tokens import admin_token_file, keep_home_tokens
+from services.security.outgoing_token import TokenFile
 from services.tiers.free_port import PortNotAvailable, free_port, require_port
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
@@ -230,6 +232,7 @@ class Host:
 
     async def _prepare(self, database: Database) -> None:
         speed = self._options.clock_speed
+        await database.run(lambda connection: keep_home_tokens(connection, self._options.home))
         if speed is not None:
             origin_s = self._options.clock_origin_s
             await database.run(lambda connection: settle_clock(connection, speed, origin_s))
@@ -294,7 +297,9 @@ class Host:
         ]
 
     def _apply_files(self, address: str) -> None:
-        with Client(address) as client:
+        # Not yet where clients find it by the address: that is written down when all is ready.
+        token = TokenFile(admin_token_file(self._options.home)).token()
+        with Client(address, token=token) as client:
             tenants = None
             if self._options.tenants_file is not None:
                 tenants = [tenant_to_proto(tenant) for tenant in read_tenants(self._options.tenants_file)]

@@ -23,6 +23,7 @@ from services.runtime.clock_record import record_clock
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierKind
 from services.runtime.tier_process import TierRequest, run_tier
+from services.security.home_tokens import keep_home_tokens
 from services.tracing.traces import NoTraces, Traces
 
 _LOOK_EVERY_REAL_S = 0.02
@@ -128,10 +129,19 @@ async def run_in_process(
     clock_speed: float | None = None,
     tables: Sequence[Table] = (),
     traces: Traces | None = None,
+    authentication: bool = False,
 ) -> AsyncIterator[InProcessService]:
-    """A service over an empty, migrated database, with this fleet, these tenants and tables; all tiers work when it begins."""
-    service = InProcessService(database_url, fleet, home, configuration or Configuration(), traces=traces or NoTraces())
+    """A service over an empty, migrated database, with this fleet, these tenants and tables; all tiers work when it begins.
+
+    With `authentication` it asks who is calling, and the home has tokens; by itself nobody is asked: it listens on loopback, for a test.
+    """
+    configuration = configuration or Configuration()
+    if not authentication:
+        configuration = configuration.without_authentication()
+    service = InProcessService(database_url, fleet, home, configuration, traces=traces or NoTraces())
     async with Database(database_url) as database:
+        if authentication:
+            await database.run(lambda connection: keep_home_tokens(connection, home))
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
         await database.run(lambda connection: catalog_store.apply_tables(connection, tables))
         await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))

@@ -16,7 +16,9 @@ from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.kernels import compile_kernels
 from services.runtime.tier_place import TierKind
-from services.runtime.tier_process import TierRequest, run_until
+from services.runtime.tier_process import TierRequest, own_token_path, run_until
+from services.security.outgoing_token import TokenFile
+from services.security.settings import check_loopback
 from services.tiers.loop_watchdog import WatchedEventLoop
 
 _NAMED = 20
@@ -26,6 +28,7 @@ def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
     if request.kind is TierKind.CLUSTER and request.executor is ExecutorKind.RAY:
         request = _with_root_settled(request)
+    _require_token(request)
     configure_logging()
     lower_own_score(SERVICE_SCORE)
     require_tables(request.database_url)
@@ -48,6 +51,23 @@ def _with_root_settled(request: TierRequest) -> TierRequest:
         tasks = tasks.model_copy(update={"allow_root": False})
     task_user(tasks.settings())
     return replace(request, configuration=request.configuration.model_copy(update={"tasks": tasks}))
+
+
+class NoTierToken(Exception):
+    """The tier could call no other one; the message says how it gets a token."""
+
+
+def _require_token(request: TierRequest) -> None:
+    """Raises NoTierToken where this tier calls others and has nothing to prove by who it is, and AuthenticationNeeded where it would
+    ask nobody although others can reach it. A cluster manager calls no other tier."""
+    if not request.configuration.security.authentication:
+        check_loopback(request.listen)
+    elif request.kind is not TierKind.CLUSTER and TokenFile(own_token_path(request)).token() is None:
+        raise NoTierToken(
+            f"there is no token in {own_token_path(request)}, by which the other tiers would know this one: make one with"
+            f" 'topmast token create --role tier --name tiers --file {own_token_path(request)}', or name its file with"
+            " --tier-token-file or security.tier_token_file"
+        )
 
 
 class NotInFleet(Exception):

@@ -23,6 +23,10 @@ from services.runtime.clock_record import load_clock
 from services.runtime.collection import forget_for_collection, short_collections
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierKind, TierPlace
+from services.security.authentication import Authentication, TokenAuthentication
+from services.security.home_tokens import tier_token_file
+from services.security.outgoing_token import TokenFile, call_others_with
+from services.security.settings import check_loopback
 from services.tiers.loop_watchdog import watched_loop
 from services.tracing.traces import NoTraces, Traces, traces_of
 
@@ -83,7 +87,7 @@ async def _run_on(
     traces: Traces,
 ) -> None:
     clock = await database.run(load_clock, give_up_after_s=float("inf"))
-    tier = _make_tier(request, database, clock, metrics, traces)
+    tier = _make_tier(request, database, clock, metrics, traces, _authentication(request, database))
     forget_for_collection()
     host = request.listen.rpartition(":")[0]
     port = await _listen(tier, request.listen, waiting)
@@ -111,8 +115,29 @@ async def _listen(tier: Tier, listen: str, waiting: Callable[[], None]) -> int:
             await asyncio.sleep(_BIND_RETRY_REAL_S)
 
 
+def _authentication(request: TierRequest, database: Database) -> Authentication | None:
+    """How callers prove who they are, and from now on what this tier calls others with. Raises AuthenticationNeeded."""
+    if not request.configuration.security.authentication:
+        check_loopback(request.listen)
+        _log.warning("security.authentication is off: whoever reaches this tier may do everything", tier=request.name)
+        return None
+    call_others_with(TokenFile(own_token_path(request)))
+    return TokenAuthentication(database)
+
+
+def own_token_path(request: TierRequest) -> Path:
+    """What the tier calls others with."""
+    said = request.configuration.security.tier_token_file
+    return tier_token_file(request.home) if said is None else Path(said)
+
+
 def _make_tier(
-    request: TierRequest, database: Database, clock: ServiceClock, metrics: ServiceMetrics, traces: Traces
+    request: TierRequest,
+    database: Database,
+    clock: ServiceClock,
+    metrics: ServiceMetrics,
+    traces: Traces,
+    authentication: Authentication | None,
 ) -> Tier:
     # Only what this tier needs is imported: a cluster manager has no use for the planner, nor a region for Ray.
     match request.kind:
@@ -120,7 +145,13 @@ def _make_tier(
             from services.global_scheduler.tier import GlobalSchedulerTier
 
             return GlobalSchedulerTier(
-                database, clock, request.configuration, home=request.home, metrics=metrics, traces=traces
+                database,
+                clock,
+                request.configuration,
+                home=request.home,
+                metrics=metrics,
+                traces=traces,
+                authentication=authentication,
             )
         case TierKind.REGIONAL:
             from services.regional_scheduler.tier import RegionalSchedulerTier
@@ -128,7 +159,13 @@ def _make_tier(
             if request.region is None:
                 raise ValueError("a regional scheduler needs a region")
             return RegionalSchedulerTier(
-                request.region, database, clock, request.configuration, metrics=metrics, traces=traces
+                request.region,
+                database,
+                clock,
+                request.configuration,
+                metrics=metrics,
+                traces=traces,
+                authentication=authentication,
             )
         case TierKind.CLUSTER:
             from services.cluster_manager.tier import ClusterManagerTier
@@ -144,6 +181,7 @@ def _make_tier(
                 on_ray=request.executor is ExecutorKind.RAY,
                 metrics=metrics,
                 traces=traces,
+                authentication=authentication,
             )
 
 

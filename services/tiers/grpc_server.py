@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from services.grpc_errors import CanonicalErrors
 from services.metrics.counted_calls import CountedCalls
 from services.metrics.service_metrics import ServiceMetrics
+from services.security.authorization import Authorization
 from services.tiers.admission import Admission
 from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
 from services.tiers.request_sizes import greatest_of_services
@@ -42,10 +43,15 @@ class TierServer:
         *,
         tier: str = "",
         metrics: ServiceMetrics | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
         """`register` adds the servicers of `services` to the server, which takes on `requests` at a time. `tier`: as its lease is
-        called, for the metrics of calls."""
-        interceptors: list[grpc.aio.ServerInterceptor] = [CanonicalErrors(), Admission(services, requests)]
+        called, for the metrics of calls. `authorization` None: nobody is asked who is calling."""
+        interceptors: list[grpc.aio.ServerInterceptor] = [
+            CanonicalErrors(),
+            authorization or Authorization(),
+            Admission(services, requests),
+        ]
         if metrics is not None:
             interceptors.insert(0, CountedCalls(metrics, tier))
         self._server = grpc.aio.server(

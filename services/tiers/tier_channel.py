@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import grpc
 
+from services.security.outgoing_token import own_token_file
 from services.tiers.grpc_server import LARGEST_MESSAGE_BYTES
+from topmast.authorized_channel import authorized
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
@@ -16,5 +18,8 @@ _OPTIONS = (
 
 
 def tier_channel(address: str) -> grpc.aio.Channel:
-    """A channel to the tier that listens at `host:port`; for the event loop that it is made on."""
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    """A channel to the tier that listens at `host:port`; for the event loop that it is made on. Calls have the token of the tier that
+    made it."""
+    channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+    file = own_token_file()
+    return channel if file is None else authorized(channel, file.token)

@@ -7,6 +7,7 @@ real time of the database server, so that they mean the same to every process ho
 from __future__ import annotations
 
 from services.database.tables import (
+    access,
     attempts,
     auctions,
     catalog,
@@ -32,6 +33,7 @@ from services.database.tables.definition import METADATA
 
 __all__ = [
     "METADATA",
+    "access",
     "attempts",
     "auctions",
     "catalog",

@@ -1,0 +1,42 @@
+"""Whose something is: what a caller who is limited to some tenants may see and touch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from domain.identifiers import WorkloadId
+from services.database.connection import AnyConnection
+
+
+async def owned_workloads(
+    connection: AnyConnection, names: Sequence[WorkloadId], tenants: Collection[str]
+) -> set[WorkloadId]:
+    """Those of these workloads and arrays that belong to one of the tenants."""
+    wanted, owners = list(names), sorted(tenants)
+    cursor = await connection.execute(
+        """SELECT workload FROM workloads WHERE workload = ANY(%(names)s) AND tenant = ANY(%(tenants)s)
+            UNION SELECT array_id FROM workloads
+                   WHERE array_id = ANY(%(names)s) AND NOT beside_first AND tenant = ANY(%(tenants)s)""",
+        {"names": wanted, "tenants": owners},
+    )
+    return {WorkloadId(row[0]) for row in await cursor.fetchall()}
+
+
+async def note_package_owners(connection: AnyConnection, package: str, tenants: Collection[str]) -> None:
+    """Workloads of these tenants may name the package, which is stored."""
+    await connection.execute(
+        """INSERT INTO package_owners (package, tenant)
+           SELECT p.package, t FROM packages p, unnest(%s::text[]) AS t WHERE p.package = %s ON CONFLICT DO NOTHING""",
+        (sorted(tenants), package),
+    )
+
+
+async def owners_of_packages(connection: AnyConnection, packages: Collection[str]) -> dict[str, set[str]]:
+    """For which tenants each of them was uploaded; those of none are left out."""
+    cursor = await connection.execute(
+        "SELECT package, tenant FROM package_owners WHERE package = ANY(%s)", (sorted(packages),)
+    )
+    owners: dict[str, set[str]] = {}
+    for package, tenant in await cursor.fetchall():
+        owners.setdefault(package, set()).add(tenant)
+    return owners

@@ -1,0 +1,58 @@
+"""How callers are turned away: in one sentence that says what to do."""
+
+from __future__ import annotations
+
+import grpc
+
+from services.grpc_errors import CallRefused
+from services.security.principal import Principal
+
+_HOW = "pass one in TOPMAST_TOKEN, or a file with it in TOPMAST_TOKEN_FILE (topmast token create makes one)"
+
+
+class Unauthenticated(CallRefused):
+    """UNAUTHENTICATED: who calls is not known."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(grpc.StatusCode.UNAUTHENTICATED, sentence)
+
+
+class NotAllowed(CallRefused):
+    """PERMISSION_DENIED: who calls is known, and may not do this."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(grpc.StatusCode.PERMISSION_DENIED, sentence)
+
+
+def no_token() -> Unauthenticated:
+    return Unauthenticated(f"no token came with this call; {_HOW}")
+
+
+def malformed_token() -> Unauthenticated:
+    return Unauthenticated(
+        "what came in the place of a token is none: it must read topmast_<id>_<secret>, whole, as it was shown when it was"
+        f" made; {_HOW}"
+    )
+
+
+def unknown_token() -> Unauthenticated:
+    """The same for an id that does not exist and a secret that does not fit: who guesses learns nothing."""
+    return Unauthenticated(f"this token is not known here; it may be another service's, so {_HOW}")
+
+
+def expired(name: str) -> Unauthenticated:
+    return Unauthenticated(f"token {name} has expired; {_HOW}")
+
+
+def revoked(name: str) -> Unauthenticated:
+    return Unauthenticated(f"token {name} was revoked; {_HOW}")
+
+
+def not_for_role(principal: Principal, method: str, roles: str) -> NotAllowed:
+    return NotAllowed(
+        f"{principal.name} has role {principal.role}, and {method} is for {roles}; ask an admin for a token of such a role"
+    )
+
+
+def no_rule(method: str) -> NotAllowed:
+    return NotAllowed(f"nobody may call {method}: no rule says who may")
