@@ -37,7 +37,9 @@ from services.database.engine import Database
 from services.database.lease_store import LeaseLost
 from services.database.plan_store import PlanState, PlanUnderWay, StoredPlan
 from services.database.warehouse_import import ImportChoices
+from services.global_scheduler.visible import owners
 from services.grpc_errors import Exhausted, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.security.audit import audited
 from topmast.v1 import data_placement_pb2 as messages
 from topmast.v1 import data_placement_pb2_grpc
 
@@ -107,6 +109,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
             namespace=request.namespace,
             after=request.page_token,
             limit=limit + 1,
+            owners=owners(),
         )
         found = await self._snapshot(load)
         if request.region and not found:
@@ -178,7 +181,11 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
     # ------------------------------------------------------------ the database
 
     async def _explained(self, connection: AnyConnection, table: str) -> messages.TableExplanation:
-        record = await table_reader.load_table(connection, table)
+        visible = owners()
+        record = await table_reader.load_table(connection, table, visible)
+        if record is None and visible is not None:
+            # Names that are alike may be others'.
+            raise NotFound("table", table)
         if record is None:
             alike = await table_reader.names_alike(connection, table)
             raise NotFound("table", table, suggestion(table, alike, "table of that beginning"))
@@ -190,11 +197,12 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
         community = await load_community(connection, table)
         return messages.TableExplanation(
             table=table_message(record),
-            readers=map(reader_message, readers),
+            # Readers have names, and no tenants: who is limited to some gets to know how many there are.
+            readers=map(reader_message, readers) if visible is None else (),
             all_readers=count,
             proposed=[proposal_message(0 if plan is None else plan.plan, move) for move in proposed],
             moves=await moves_under_way(connection, table),
-            community=None if community is None else community_message(community),
+            community=None if community is None or visible is not None else community_message(community),
         )
 
     @contextmanager
@@ -216,7 +224,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
 
     async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
         self._require_ready()
-        return await self._database.run(operation, give_up_after_s=_PATIENCE_REAL_S)
+        return await self._database.run(audited(operation), give_up_after_s=_PATIENCE_REAL_S)
 
     async def _snapshot(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
         self._require_ready()

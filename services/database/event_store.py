@@ -72,6 +72,8 @@ class EventFilter:
     kinds: tuple[EventKind, ...] = ()
     labels: tuple[LabelCondition, ...] = ()
     """Of their workloads, as they are now; what is of no workload is left out then."""
+    owners: tuple[str, ...] | None = None
+    """Only what happened to workloads of these tenants."""
 
 
 EVERYTHING = EventFilter()
@@ -139,6 +141,8 @@ async def read(
         conditions.append(EVENTS.c.workload == wanted.workload)
     if wanted.tenant is not None:
         conditions.append(EVENTS.c.tenant == wanted.tenant)
+    if wanted.owners is not None:
+        conditions.append(any_of(EVENTS.c.tenant, wanted.owners))
     if wanted.kinds:
         conditions.append(any_of(EVENTS.c.event, [kind.value for kind in wanted.kinds]))
     if wanted.labels:

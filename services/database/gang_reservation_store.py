@@ -156,14 +156,14 @@ async def delete(
     }
 
 
-async def list_waiting(connection: AnyConnection, tenant: TenantId | None = None) -> list[ShownReservation]:
-    """Those of regions of the fleet whose gangs are queued, of this tenant, by the time at which they are expected to start."""
+async def list_waiting(connection: AnyConnection, tenants: Sequence[str] | None = None) -> list[ShownReservation]:
+    """Those of regions of the fleet whose gangs are queued, of these tenants (None: of all), by the time at which they are expected to start."""
     cursor = await connection.execute(
         f"""SELECT {_COLUMNS}, w.name, w.tenant
               FROM gang_reservations r JOIN queue_entries q USING (workload) JOIN workloads w USING (workload)
               JOIN regions f ON f.region = r.region
-             WHERE %(tenant)s::text IS NULL OR w.tenant = %(tenant)s ORDER BY r.expected_start_s, r.workload""",
-        {"tenant": tenant},
+             WHERE %(tenants)s::text[] IS NULL OR w.tenant = ANY(%(tenants)s) ORDER BY r.expected_start_s, r.workload""",
+        {"tenants": None if tenants is None else list(tenants)},
     )
     return [ShownReservation(_reservation(row), row[10], TenantId(row[11])) for row in await cursor.fetchall()]
 

@@ -89,6 +89,8 @@ class UseFilter:
     tenant: str = ""
     workload: str = ""
     gpu_model: str | None = None
+    owners: tuple[str, ...] | None = None
+    """Only of these tenants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ async def load_use(
                 AND (%(until_s)s::float8 IS NULL OR day_start_s < %(until_s)s)
                 AND (%(tenant)s::text = '' OR tenant = %(tenant)s) AND (%(workload)s::text = '' OR workload = %(workload)s)
                 AND (%(gpu_model)s::text IS NULL OR gpu_model = %(gpu_model)s)
+                AND (%(owners)s::text[] IS NULL OR tenant = ANY(%(owners)s))
               GROUP BY 1, 2, 3, 4)
     SELECT period_s, tenant, workload, gpu_model, greatest(gpu_seconds, 0) / 3600.0 FROM grouped
      WHERE NOT %(pages)s OR (period_s, tenant, workload, gpu_model)
@@ -150,6 +153,7 @@ async def load_use(
             "tenant": wanted.tenant,
             "workload": wanted.workload,
             "gpu_model": wanted.gpu_model,
+            "owners": None if wanted.owners is None else list(wanted.owners),
             "pages": after is not None,
             "period_s": after.period_start_s if after else 0.0,
             "after_tenant": after.tenant if after else "",

@@ -40,3 +40,14 @@ async def owners_of_packages(connection: AnyConnection, packages: Collection[str
     for package, tenant in await cursor.fetchall():
         owners.setdefault(package, set()).add(tenant)
     return owners
+
+
+async def readable_tables(connection: AnyConnection, tables: Sequence[str], tenants: Collection[str]) -> set[str]:
+    """Those of these tables that are there, and nobody's or of one of the tenants."""
+    cursor = await connection.execute(
+        """SELECT t.data_table FROM data_tables t
+             LEFT JOIN data_namespaces n ON n.namespace = split_part(t.data_table, '.', 1) AND position('.' IN t.data_table) > 0
+            WHERE t.data_table = ANY(%s) AND (coalesce(n.tenant, '') = '' OR n.tenant = ANY(%s))""",
+        (list(tables), sorted(tenants)),
+    )
+    return {row[0] for row in await cursor.fetchall()}

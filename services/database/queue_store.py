@@ -310,18 +310,19 @@ async def who_waits(connection: AnyConnection, now: float) -> WaitingWorkloads:
     return WaitingWorkloads(False, False) if row is None else WaitingWorkloads(bool(row[0]), bool(row[1]))
 
 
-async def count_queued(connection: AnyConnection, tenant: TenantId | None = None) -> int:
-    """How many workloads are queued, ranked or not."""
+async def count_queued(connection: AnyConnection, tenants: Sequence[str] | None = None) -> int:
+    """How many workloads (of these tenants, None: of all) are queued, ranked or not."""
     cursor = await connection.execute(
-        "SELECT count(*) FROM queue_entries WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s", {"tenant": tenant}
+        "SELECT count(*) FROM queue_entries WHERE %(tenants)s::text[] IS NULL OR tenant = ANY(%(tenants)s)",
+        {"tenants": None if tenants is None else list(tenants)},
     )
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
 
 
-async def list_head(connection: AnyConnection, limit: int, tenant: TenantId | None = None) -> list[QueueLine]:
-    """The first ranked entries, from the head on; with `tenant` only its own, but with their ranks among all."""
-    if tenant is None:
+async def list_head(connection: AnyConnection, limit: int, tenants: Sequence[str] | None = None) -> list[QueueLine]:
+    """The first ranked entries, from the head on; with `tenants` only their own, but with their ranks among all."""
+    if tenants is None:
         cursor = await connection.execute(
             f"""SELECT q.*, w.name, w.gpus, row_number() OVER (ORDER BY {_qualified("q")}) AS rank
                   FROM (SELECT workload, tenant, submitted_s, state, reason, priority, level, credit, within_quota,
@@ -336,8 +337,8 @@ async def list_head(connection: AnyConnection, limit: int, tenant: TenantId | No
                        q.within_quota, q.diagnosis, w.name, w.gpus, q.rank
                   FROM (SELECT *, row_number() OVER (ORDER BY {_ORDER}) AS rank
                           FROM queue_entries WHERE priority IS NOT NULL) AS q
-                  JOIN workloads w USING (workload) WHERE q.tenant = %s ORDER BY q.rank LIMIT %s""",
-            (tenant, limit),
+                  JOIN workloads w USING (workload) WHERE q.tenant = ANY(%s) ORDER BY q.rank LIMIT %s""",
+            (list(tenants), limit),
         )
     return [_queue_line(row) for row in await cursor.fetchall()]
 

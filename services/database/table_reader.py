@@ -65,6 +65,10 @@ _PAGE = """
                 OR EXISTS (SELECT FROM data_table_replicas c WHERE c.data_table = t.data_table AND c.region = %(region)s)
                 OR EXISTS (SELECT FROM data_partition_copies c
                             WHERE c.data_table = t.data_table AND c.region = %(region)s))
+           AND (%(owners)s::text[] IS NULL
+                OR NOT EXISTS (SELECT FROM data_namespaces o
+                                WHERE o.namespace = split_part(t.data_table, '.', 1) AND position('.' IN t.data_table) > 0
+                                  AND coalesce(o.tenant, '') <> '' AND o.tenant <> ALL(%(owners)s)))
          ORDER BY t.data_table LIMIT %(limit)s)
     SELECT p.data_table, p.size_bytes, p.home, p.last_partition_s,
            (SELECT count(*) FROM data_partitions a WHERE a.data_table = p.data_table),
@@ -99,17 +103,29 @@ _READERS = """
 
 
 async def load_page(
-    connection: AnyConnection, region: str, namespace: str, after: str, limit: int
+    connection: AnyConnection,
+    region: str,
+    namespace: str,
+    after: str,
+    limit: int,
+    owners: Sequence[str] | None = None,
 ) -> list[TableRecord]:
-    """The tables behind a name, by name; empty filters exclude nothing."""
-    parameters = {"after": after, "namespace": namespace, "region": region, "limit": limit}
+    """The tables behind a name, by name; empty filters exclude nothing. `owners`: only theirs, and nobody's."""
+    parameters = {
+        "after": after,
+        "namespace": namespace,
+        "region": region,
+        "limit": limit,
+        "owners": None if owners is None else list(owners),
+    }
     cursor = await connection.execute(_PAGE, parameters)
     return await _records(connection, await cursor.fetchall())
 
 
-async def load_table(connection: AnyConnection, table: str) -> TableRecord | None:
-    """That table; None where there is none."""
-    cursor = await connection.execute(_ONE, {"after": table, "namespace": "", "region": "", "limit": 1})
+async def load_table(connection: AnyConnection, table: str, owners: Sequence[str] | None = None) -> TableRecord | None:
+    """That table; None where there is none, or it is none of the owners'."""
+    parameters = {"after": table, "namespace": "", "region": "", "limit": 1}
+    cursor = await connection.execute(_ONE, {**parameters, "owners": None if owners is None else list(owners)})
     found = await _records(connection, await cursor.fetchall())
     return found[0] if found else None
 

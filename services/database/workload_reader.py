@@ -133,6 +133,8 @@ class StoredWorkloadFilter:
     labels: tuple[LabelCondition, ...] = ()
     array: WorkloadId | None = None
     """Only its elements."""
+    owners: tuple[str, ...] | None = None
+    """Only what belongs to these tenants; sorted, since it is part of page tokens."""
     first_elements: bool = False
     """Of arrays only the first elements, which stand for all."""
 
@@ -295,6 +297,8 @@ def _conditions(wanted: StoredWorkloadFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.tenant is not None:
         conditions.append(WORKLOADS.c.tenant == wanted.tenant)
+    if wanted.owners is not None:
+        conditions.append(any_of(WORKLOADS.c.tenant, wanted.owners))
     if wanted.states:
         queued = sorted(state.value for state in wanted.states if state in QUEUED)
         others = sorted(state.value for state in wanted.states if state not in QUEUED)
@@ -441,18 +445,23 @@ async def _load_placements(connection: AnyConnection, workload: WorkloadId) -> d
 # ---------------------------------------------------------------- counts
 
 
-async def count_by_state(connection: AnyConnection) -> dict[State, int]:
-    """How many workloads are in each state, states without any left out.
+async def count_by_state(connection: AnyConnection, owners: Sequence[str] | None = None) -> dict[State, int]:
+    """How many workloads (of these tenants, None: of all) are in each state, states without any left out.
 
     Reads indexes and small tables only: the queue, the live attempts, and one index entry per ended or held workload.
     """
+
+    def of_owners(table: Table) -> Select[tuple[str, int]]:
+        counted = _counted(table)
+        return counted if owners is None else counted.where(any_of(table.c.tenant, owners))
+
     cursor = await execute(
         connection,
         union_all(
-            _counted(QUEUE_ENTRIES),
-            _counted(ATTEMPTS).where(ATTEMPTS.c.ended_s.is_(None)),
-            _counted(WORKLOADS).where(in_states(WORKLOADS.c.state, ENDED)),
-            _counted(WORKLOADS).where(_WAITS_OUTSIDE),
+            of_owners(QUEUE_ENTRIES),
+            of_owners(ATTEMPTS).where(ATTEMPTS.c.ended_s.is_(None)),
+            of_owners(WORKLOADS).where(in_states(WORKLOADS.c.state, ENDED)),
+            of_owners(WORKLOADS).where(_WAITS_OUTSIDE),
         ),
     )
     counts: Counter[State] = Counter()

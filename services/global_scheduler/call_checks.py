@@ -15,18 +15,20 @@ import structlog
 from google.protobuf.message import Message
 
 from domain.identifiers import WorkloadId
+from formats.problems import in_quotes
 from services.database import audit_store, ownership_store
 from services.database.engine import Database
 from services.database.errors import DatabaseFull, DatabaseUnavailable
 from services.global_scheduler.recorded_calls import is_recorded, subjects_of
 from services.global_scheduler.request_checks import several_workloads, workload_named
-from services.grpc_errors import CallRefused, NotFound, PreconditionFailed
+from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed
 from services.security.audit import begin_audit, present_audit
 from services.security.principal import Principal
 
 _log = structlog.get_logger(__name__)
 
 _PATIENCE_REAL_S = 10.0
+_NAMED = 20
 _SERVICE = "/topmast.v1.GlobalScheduler/"
 
 _Names = Callable[[Any], Sequence[WorkloadId]]
@@ -72,9 +74,9 @@ class GlobalCallChecks:
         if names_of is not None:
             await self._require_own(names_of(request), principal.tenants)
         elif method == f"{_SERVICE}SubmitWorkload":
-            await self._require_own_packages([request])
+            await self._require_own_submissions([request], principal.tenants)
         elif method == f"{_SERVICE}SubmitWorkloads":
-            await self._require_own_packages(getattr(request, "requests"))  # noqa: B009 -- a message of any kind
+            await self._require_own_submissions(getattr(request, "requests"), principal.tenants)  # noqa: B009 -- a message of any kind
 
     async def ended(
         self, method: str, request: Message | None, principal: Principal, refusal: CallRefused | None
@@ -102,6 +104,26 @@ class GlobalCallChecks:
         for name in names:
             if name not in own:
                 raise NotFound("workload", name)
+
+    async def _require_own_submissions(self, requests: Sequence[Any], tenants: frozenset[str]) -> None:
+        """Raises InvalidArgument for tenants and tables that are not of the caller's tenants, whether there are such or not."""
+        own = ", ".join(sorted(tenants)[:_NAMED])
+        for request in requests:
+            tenant = request.specification.tenant
+            if tenant not in tenants:
+                described = f"there is no tenant {in_quotes(tenant)} for whom you may submit; yours: {own}"
+                raise InvalidArgument.of("specification.tenant", described)
+        tables = sorted({table.table for request in requests for table in request.specification.tables})
+        if tables:
+            readable = await self._database.run(
+                lambda connection: ownership_store.readable_tables(connection, tables, tenants),
+                give_up_after_s=_PATIENCE_REAL_S,
+            )
+            for table in tables:
+                if table not in readable:
+                    described = f"there is no table {in_quotes(table)} that your tenants may read"
+                    raise InvalidArgument.of("specification.tables", described)
+        await self._require_own_packages(requests)
 
     async def _require_own_packages(self, requests: Sequence[Any]) -> None:
         """Raises PreconditionFailed for a package that was not uploaded for the tenant of its workload, whether it is stored or not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from domain.fleet import MachineState
 from services.database import fleet_look_store, fleet_store
@@ -36,8 +36,10 @@ async def capacities(connection: AnyConnection, request: messages.GetFleetReques
     )
 
 
-async def machines(connection: AnyConnection, request: messages.ListMachinesRequest) -> messages.ListMachinesResponse:
-    """Raises as `capacities`."""
+async def machines(
+    connection: AnyConnection, request: messages.ListMachinesRequest, owners: Collection[str] | None = None
+) -> messages.ListMachinesResponse:
+    """With who holds what, as far as these tenants do; None: all. Raises as `capacities`."""
     wanted, page_size = _machine_filter(request)
     found = await fleet_look_store.machines_after(connection, wanted, request.page_token, page_size + 1)
     if not found and not request.page_token:
@@ -48,7 +50,8 @@ async def machines(connection: AnyConnection, request: messages.ListMachinesRequ
     answer = messages.ListMachinesResponse()
     size = 0
     for one in shown:
-        message = _machine(one, holders.get(one.machine, ()), down.get(one.machine, ""))
+        held = [held for held in holders.get(one.machine, ()) if owners is None or held.tenant in owners]
+        message = _machine(one, held, down.get(one.machine, ""))
         size += message.ByteSize()
         if answer.machines and size > PAGE_BYTES:
             break

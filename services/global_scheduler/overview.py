@@ -34,12 +34,13 @@ class Overview:
     """How often a region found one of its invariants broken; it begins anew each time."""
 
 
-async def load_overview(connection: AnyConnection) -> Overview:
+async def load_overview(connection: AnyConnection, owners: Sequence[str] | None = None) -> Overview:
+    """With the workloads of these tenants; None: of all."""
     newest = await newest_scan_pass(connection)
     return Overview(
         leases=await lease_store.list_leases(connection),
         regions=await fleet_store.summarise_regions(connection),
-        workloads=await workload_reader.count_by_state(connection),
+        workloads=await workload_reader.count_by_state(connection, owners),
         scan_pass=0 if newest is None else newest.number,
         violations=await event_store.count_violations(connection),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
@@ -13,10 +13,11 @@ import grpc
 import structlog
 
 from formats.workload_checks import PACKAGE_RULE, is_package_name
-from services.database import package_store
+from services.database import ownership_store, package_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
+from services.global_scheduler.visible import owners
 from services.grpc_errors import InvalidArgument, Unavailable
 from services.storage.package_folder import PackageFolder, PackageMistaken, PackageStoreFailed, PackageWriter
 from services.storage.settings import StorageSettings
@@ -72,13 +73,18 @@ class PackageUploads:
             _log.info("packages that nobody needs are removed", packages=removed)
         return removed
 
-    async def has(self, package: str) -> bool:
-        """Whether it is stored; then it is kept for a while."""
+    async def has(self, package: str, tenants: Collection[str] | None = None) -> bool:
+        """Whether it is stored; then it is kept for a while. `tenants`: and was uploaded for all of these: who only knows its name has not
+        shown that the content is theirs."""
+        if tenants is not None:
+            owners = await self._run(partial(ownership_store.owners_of_packages, packages=[package]))
+            if not owners.get(package, set()).issuperset(tenants):
+                return False
         known = await self._run(partial(package_store.note_asked, package=package))
         return known and await self._in_thread(lambda: self._opened().has(package))
 
-    async def receive(self, parts: AsyncIterator[messages.PackagePart]) -> int:
-        """Stores one package, of which no more than a part is in memory; returns its bytes."""
+    async def receive(self, parts: AsyncIterator[messages.PackagePart], tenants: Collection[str] | None = None) -> int:
+        """Stores one package, of which no more than a part is in memory; returns its bytes. Workloads of `tenants` may name it."""
         writer: PackageWriter | None = None
         package = ""
         try:
@@ -98,6 +104,8 @@ class PackageUploads:
                 # Also when the caller is gone.
                 self._threads.submit(writer.close)
         await self._run(partial(package_store.note_stored, package=package, size_bytes=writer.size_bytes))
+        if tenants is not None:
+            await self._run(partial(ownership_store.note_package_owners, package=package, tenants=tenants))
         # Where it was about to be taken out, that has waited for; what has come is gone then, and from now on nothing takes it out.
         if not await self._in_thread(lambda: self._opened().has(package)):
             raise Unavailable(f"package {package} has just been removed, for nobody had needed it; upload it again")
@@ -188,7 +196,7 @@ class PackagesServicer(package_pb2_grpc.PackagesServicer):
         self._require_ready()
         package = named_package(request.package)
         try:
-            return messages.FindPackageResponse(stored=await self._uploads.has(package))
+            return messages.FindPackageResponse(stored=await self._uploads.has(package, owners()))
         except PackageStoreFailed as error:
             raise Unavailable(str(error)) from error
 
@@ -198,6 +206,6 @@ class PackagesServicer(package_pb2_grpc.PackagesServicer):
         self._require_room()
         self._require_ready()
         try:
-            return messages.UploadPackageResponse(size_bytes=await self._uploads.receive(request_iterator))
+            return messages.UploadPackageResponse(size_bytes=await self._uploads.receive(request_iterator, owners()))
         except (PackageStoreFailed, FileNotFoundError) as error:
             raise Unavailable(str(error)) from error

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from domain.identifiers import TenantId, WorkloadId
+from domain.identifiers import WorkloadId
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
 from formats.scheduler_file import NO_ELASTIC, NO_TUNING, PlacementSection
-from services.database import array_store, gang_reservation_store, notification_store, queue_store, workload_reader
+from services.database import (
+    array_store,
+    gang_reservation_store,
+    notification_store,
+    ownership_store,
+    queue_store,
+    workload_reader,
+)
 from services.database.connection import AnyConnection
 from services.database.gang_reservation_store import ShownReservation
 from services.database.queue_store import QueueLine
@@ -90,7 +97,7 @@ class QueueLook:
         self, connection: AnyConnection, wanted: StoredWorkloadFilter, page_size: int, page_token: str
     ) -> messages.ListWorkloadsResponse:
         """Raises BadPageToken, and NotFound when elements are wanted of an array that there is not."""
-        if wanted.array is not None and await array_store.first_element(connection, wanted.array) is None:
+        if wanted.array is not None and not await _is_there(connection, wanted.array, wanted.owners):
             raise NotFound("array", wanted.array, "lists have each array in one row, under its id")
         page = await workload_reader.list_page(connection, wanted, page_size, page_token)
         ranked = [stored.workload for stored in page.workloads if stored.position is not None]
@@ -110,16 +117,19 @@ class QueueLook:
             next_page_token=page.next_page_token,
         )
 
-    async def queue(self, connection: AnyConnection, tenant: TenantId | None, limit: int) -> messages.GetQueueResponse:
-        lines = await queue_store.list_head(connection, limit, tenant)
+    async def queue(
+        self, connection: AnyConnection, tenants: Sequence[str] | None, limit: int
+    ) -> messages.GetQueueResponse:
+        """Of these tenants; None: of all."""
+        lines = await queue_store.list_head(connection, limit, tenants)
         newest = await queue_store.newest_scan_pass(connection)
         return messages.GetQueueResponse(
             entries=[_entry_message(line) for line in lines],
-            queued=await queue_store.count_queued(connection, tenant),
+            queued=await queue_store.count_queued(connection, tenants),
             scan_pass=0 if newest is None else newest.number,
             scan_pass_s=0.0 if newest is None else newest.now_s,
             reservations=[
-                _reservation_message(one) for one in await gang_reservation_store.list_waiting(connection, tenant)
+                _reservation_message(one) for one in await gang_reservation_store.list_waiting(connection, tenants)
             ],
         )
 
@@ -131,6 +141,13 @@ class QueueLook:
         explained = self._explain(stored.workload)
         short = _in_short(stored.position, stored.reason, failed=stored.not_before_s > 0)
         return f"{short} ({explained.rstrip('.')})" if explained else short
+
+
+async def _is_there(connection: AnyConnection, array: WorkloadId, owners: Sequence[str] | None) -> bool:
+    """Whether there is such an array, of one of the owners where these are said."""
+    if await array_store.first_element(connection, array) is None:
+        return False
+    return owners is None or bool(await ownership_store.owned_workloads(connection, [array], owners))
 
 
 def _in_short(position: QueuePosition | None, reason: str, *, failed: bool = False) -> str:

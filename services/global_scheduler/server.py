@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -20,6 +21,13 @@ from services.database.workload_store import SubmissionResult
 from services.global_scheduler import draining, fleet_look, tenant_look
 from services.global_scheduler.applying import applied_message, checked_request, replacement
 from services.global_scheduler.array_look import refuse_array
+from services.global_scheduler.before_changes import (
+    Before,
+    fleet_before,
+    machines_before,
+    states_before,
+    tenants_before,
+)
 from services.global_scheduler.cancellation import cancel_workload_or_array
 from services.global_scheduler.declaring_lost import declare_lost
 from services.global_scheduler.disk_room import DiskRoom
@@ -50,10 +58,12 @@ from services.global_scheduler.submission import GREATEST_BATCH, SubmissionBatch
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.virtual_cluster_look import virtual_clusters
+from services.global_scheduler.visible import may_see, owned_among, owners, without_others
 from services.global_scheduler.workload_graph import graph_message
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.machine_decision import decide, decision_message
+from services.security.audit import audited, note_before
 from services.tracing.traces import NoTraces, Traces
 from services.wire.workloads import state_to_proto
 from topmast.v1 import (
@@ -171,7 +181,9 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     ) -> messages.CancelWorkloadResponse:
         workload, reason = workload_named(request.workload), cancellation_reason(request)
         now = self._clock.now()
-        state = await self._run(lambda connection: cancel_workload_or_array(connection, workload, reason, now))
+        state = await self._run(
+            lambda connection: cancel_workload_or_array(connection, workload, reason, now), states_before([workload])
+        )
         return messages.CancelWorkloadResponse(state=state_to_proto(state))
 
     async def CancelWorkloads(
@@ -249,6 +261,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.ListWorkloadsRequest, context: Context
     ) -> messages.ListWorkloadsResponse:
         wanted, page_size = list_filter(request)
+        wanted = replace(wanted, owners=owners())
         try:
             return await self._snapshot(
                 lambda connection: self._look.page(connection, wanted, page_size, request.page_token)
@@ -258,15 +271,20 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def GetQueue(self, request: messages.GetQueueRequest, context: Context) -> messages.GetQueueResponse:
         tenant, limit = queue_selection(request)
-        return await self._snapshot(lambda connection: self._look.queue(connection, tenant, limit))
+        wanted = owned_among(tenant)
+        return await self._snapshot(lambda connection: self._look.queue(connection, wanted, limit))
 
     async def GetStatus(self, request: messages.GetStatusRequest, context: Context) -> messages.GetStatusResponse:
-        return overview_message(await self._snapshot(load_overview), self._clock.now(), self._room.full)
+        return overview_message(
+            await self._snapshot(partial(load_overview, owners=owners())), self._clock.now(), self._room.full
+        )
 
     async def GetVirtualClusters(
         self, request: messages.GetVirtualClustersRequest, context: Context
     ) -> messages.GetVirtualClustersResponse:
-        return await self._snapshot(lambda connection: virtual_clusters(connection, request.tenant, request.cluster))
+        return await self._snapshot(
+            lambda connection: virtual_clusters(connection, request.tenant, request.cluster, owners=owners())
+        )
 
     async def GetLoans(self, request: messages.GetLoansRequest, context: Context) -> messages.GetLoansResponse:
         return await self._snapshot(lambda connection: loans(connection, request.cluster))
@@ -279,21 +297,21 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def ListMachines(
         self, request: fleet_state_pb2.ListMachinesRequest, context: Context
     ) -> fleet_state_pb2.ListMachinesResponse:
-        return await self._snapshot(lambda connection: fleet_look.machines(connection, request))
+        return await self._snapshot(lambda connection: fleet_look.machines(connection, request, owners()))
 
     async def ListTenants(
         self, request: tenant_use_pb2.ListTenantsRequest, context: Context
     ) -> tenant_use_pb2.ListTenantsResponse:
         now = self._clock.now()
         return await self._snapshot(
-            lambda connection: tenant_look.tenants(connection, request, self._credit_settings, now)
+            lambda connection: tenant_look.tenants(connection, request, self._credit_settings, now, owners())
         )
 
     async def GetUsage(
         self, request: tenant_use_pb2.GetUsageRequest, context: Context
     ) -> tenant_use_pb2.GetUsageResponse:
         now = self._clock.now()
-        return await self._snapshot(lambda connection: tenant_look.usage(connection, request, now))
+        return await self._snapshot(lambda connection: tenant_look.usage(connection, request, now, owners()))
 
     # ------------------------------------------------------------ machines in and out of use
 
@@ -302,6 +320,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         chosen = await self._snapshot(
             lambda connection: draining.choose_machines(connection, request.names, request.kind)
         )
+        note_before(machines_before(chosen.states))
         return await draining.drain(chosen, reason, deadline_s)
 
     async def Undrain(
@@ -310,6 +329,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         chosen = await self._snapshot(
             lambda connection: draining.choose_machines(connection, request.names, request.kind)
         )
+        note_before(machines_before(chosen.states))
         return await draining.undrain(chosen)
 
     # ------------------------------------------------------------ machines to clusters
@@ -359,17 +379,17 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def WatchEvents(
         self, request: messages.WatchEventsRequest, context: Context
     ) -> AsyncIterator[event_pb2.Event]:
-        wanted = event_filter(request)
+        wanted = replace(event_filter(request), owners=owners())
         self._require_ready()
         named = wanted.workload
-        if named is not None:
+        if named is not None and await self._snapshot(partial(may_see, workload=named)):
             # Its elements have events, and it has none: who follows it would wait for ever.
             await self._snapshot(lambda connection: refuse_array(connection, named))
         async with aclosing(
             event_stream(self._database, request.after_sequence, wanted, endless=request.follow)
         ) as events:
             async for event in events:
-                yield event
+                yield event if wanted.owners is None else without_others(event)
 
     async def SaveSnapshot(
         self, request: messages.SaveSnapshotRequest, context: Context
@@ -389,7 +409,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
                 self._database, described, tenants, self._clock.now(), give_up_after_s=PATIENCE_REAL_S
             )
             return applied_message(described.fleet, tenants, changes)
-        await self._run(replacement(described, tenants, self._clock.now()))
+        await self._run(replacement(described, tenants, self._clock.now()), fleet_before)
         await self._surroundings.refresh()
         return applied_message(described.fleet, tenants)
 
@@ -420,15 +440,17 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         if request.dry_run:
             changes = await changes_of_tenants(self._database, tenants, give_up_after_s=PATIENCE_REAL_S)
             return messages.ApplyTenantsResponse(tenants=len(tenants), changes=changes)
-        await self._run(partial(replace_tenants, tenants=tenants))
+        await self._run(partial(replace_tenants, tenants=tenants), tenants_before)
         await self._surroundings.refresh()
         return messages.ApplyTenantsResponse(tenants=len(tenants))
 
     # ------------------------------------------------------------ the database
 
-    async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
+    async def _run(
+        self, operation: Callable[[AnyConnection], Awaitable[_Result]], before: Before | None = None
+    ) -> _Result:
         self._require_ready()
-        return await self._database.run(operation, give_up_after_s=PATIENCE_REAL_S)
+        return await self._database.run(audited(operation, before), give_up_after_s=PATIENCE_REAL_S)
 
     async def _snapshot(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
         self._require_ready()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,17 +25,22 @@ _MILLI = 1_000
 
 
 async def tenants(
-    connection: AnyConnection, request: messages.ListTenantsRequest, settings: CreditSettings, now: float
+    connection: AnyConnection,
+    request: messages.ListTenantsRequest,
+    settings: CreditSettings,
+    now: float,
+    owners: Collection[str] | None = None,
 ) -> messages.ListTenantsResponse:
-    """Raises InvalidArgument, and NotFound for a tenant that there is not."""
+    """Of these, as if there were no others; None: of all. Raises InvalidArgument, and NotFound for a tenant that there is not."""
     checks = Checks()
     checks.name("tenant", request.tenant)
     checks.text("page_token", request.page_token)
     page_size = checks.count("page_size", request.page_size, 100, GREATEST_PAGE)
     checks.raise_problems()
     everybody = await tenant_store.load_tenants(connection)
-    _require_tenant(request.tenant, everybody)
-    chosen = [one for one in everybody if one.tenant > request.page_token and request.tenant in ("", one.tenant)]
+    visible = [one for one in everybody if owners is None or one.tenant in owners]
+    _require_tenant(request.tenant, visible)
+    chosen = [one for one in visible if one.tenant > request.page_token and request.tenant in ("", one.tenant)]
     shown = chosen[:page_size]
     names = [one.tenant for one in shown]
     stretches = await usage_store.load_use(connection, now, settings.usage_window_s)
@@ -62,9 +68,13 @@ async def tenants(
     )
 
 
-async def usage(connection: AnyConnection, request: messages.GetUsageRequest, now: float) -> messages.GetUsageResponse:
-    """Raises InvalidArgument."""
+async def usage(
+    connection: AnyConnection, request: messages.GetUsageRequest, now: float, owners: Collection[str] | None = None
+) -> messages.GetUsageResponse:
+    """Of these tenants; None: of all. Raises InvalidArgument."""
     wanted, page_size = _use_filter(request)
+    if owners is not None:
+        wanted = replace(wanted, owners=tuple(sorted(owners)))
     try:
         page = await gpu_use_store.load_use(connection, wanted, now, page_size, request.page_token)
     except BadUsePageToken as bad:

@@ -34,11 +34,13 @@ from services.database.requeue_store import RequeuedEntry, requeued_entry
 from services.database.user_request_store import LockedWorkload
 from services.global_scheduler.array_look import refuse_array
 from services.global_scheduler.asked_for import asked_for
+from services.global_scheduler.before_changes import states_before
 from services.global_scheduler.cancellation import cancel_elements, cancel_workload
 from services.global_scheduler.request_checks import Checks, several_workloads
 from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import Surroundings
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
+from services.security.audit import audited
 from services.wire.workloads import specification_from_proto, specification_to_proto, state_to_proto
 from topmast.v1 import global_scheduler_pb2 as messages
 from topmast.v1 import workload_pb2
@@ -93,7 +95,7 @@ class UserRequests:
                     states[name] = ended.state
             return asked.states(states, asked.everything)
 
-        return await self._run(write)
+        return await self._run(names, write)
 
     async def hold(self, request: messages.HoldWorkloadsRequest) -> messages.WorkloadStates:
         """Raises NotFound and PreconditionFailed."""
@@ -120,7 +122,7 @@ class UserRequests:
             await self._tell(connection, EventKind.HELD, [found[name] for name in held], details)
             return asked.states({name: one.today.state for name, one in found.items()}, held)
 
-        return await self._run(write)
+        return await self._run(names, write)
 
     async def release(self, request: messages.ReleaseWorkloadsRequest) -> messages.WorkloadStates:
         """Raises NotFound and PreconditionFailed."""
@@ -149,7 +151,7 @@ class UserRequests:
             await array_store.tell_awaiting(connection, told, self._clock.now())
             return asked.states({name: one.today.state for name, one in found.items()}, released)
 
-        return await self._run(write)
+        return await self._run(names, write)
 
     async def requeue(self, request: messages.RequeueWorkloadsRequest) -> messages.WorkloadStates:
         """Raises NotFound and PreconditionFailed, and for what has ended whatever its submission raises."""
@@ -173,7 +175,7 @@ class UserRequests:
                 await user_request_store.ask_to_requeue(connection, stopped, asked_by)
             return found, ended
 
-        found, ended = await self._run(write)
+        found, ended = await self._run(names, write)
         states = {name: one.today.state for name, one in found.items()}
         if not ended:
             return _states(names, states)
@@ -216,7 +218,7 @@ class UserRequests:
             await self._tell(connection, EventKind.CHANGED, [found[name] for name in names], details)
             return _states(names, {name: one.today.state for name, one in found.items()})
 
-        return await self._run(write)
+        return await self._run(names, write)
 
     def _check(self, workload: WorkloadId, specification: WorkloadSpecification) -> None:
         """As a submission is checked: by itself, and against what there is."""
@@ -250,8 +252,10 @@ class UserRequests:
         said = {name: value for name, value in details.items() if value != ""}
         await user_request_store.append_events(connection, kind, workloads, said, self._clock.now())
 
-    async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
-        return await self._database.run(operation, give_up_after_s=self._patience_real_s)
+    async def _run(
+        self, names: Sequence[WorkloadId], operation: Callable[[AnyConnection], Awaitable[_Result]]
+    ) -> _Result:
+        return await self._database.run(audited(operation, states_before(names)), give_up_after_s=self._patience_real_s)
 
 
 async def _locked(connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, LockedWorkload]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.cells.declared import region_with_virtual_clusters
@@ -20,9 +20,9 @@ from topmast.v1 import global_scheduler_pb2 as messages
 
 
 async def virtual_clusters(
-    connection: AnyConnection, tenant: str = "", cluster: str = ""
+    connection: AnyConnection, tenant: str = "", cluster: str = "", *, owners: Collection[str] | None = None
 ) -> messages.GetVirtualClustersResponse:
-    """Of all clusters with cells and all tenants, or of those of this name."""
+    """Of all clusters with cells and all tenants, or of those of this name. `owners`: of these tenants only."""
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
     waiting = await queue_store.over_quota_gpus(connection)
@@ -35,7 +35,7 @@ async def virtual_clusters(
             # In a thread: the caller holds a lease, and answers calls.
             usages = await asyncio.to_thread(_usages, divided, states, tenants, attempts, waiting)
             for name, usage in usages.items():
-                _add(answer, region, name, usage, tenant)
+                _add(answer, region, name, usage, lambda one: tenant in ("", one) and (owners is None or one in owners))
     return answer
 
 
@@ -71,7 +71,11 @@ def _usage(
 
 
 def _add(
-    answer: messages.GetVirtualClustersResponse, region: Region, cluster: str, usage: CellUsage, tenant: str
+    answer: messages.GetVirtualClustersResponse,
+    region: Region,
+    cluster: str,
+    usage: CellUsage,
+    wanted: Callable[[str], bool],
 ) -> None:
     answer.clusters.add(
         region=region.region,
@@ -83,7 +87,7 @@ def _add(
         out_of_use_gpus=usage.out_of_use,
     )
     for one in usage.tenants:
-        if tenant in ("", one.tenant):
+        if wanted(one.tenant):
             answer.tenants.add(
                 tenant=one.tenant,
                 cluster=cluster,
@@ -95,7 +99,7 @@ def _add(
                 fair_share_gpus=one.fair_share,
             )
     for level in usage.levels:
-        if tenant in ("", level.virtual_cluster):
+        if wanted(level.virtual_cluster):
             answer.levels.add(
                 tenant=level.virtual_cluster,
                 cluster=cluster,

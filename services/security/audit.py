@@ -69,6 +69,13 @@ def present_audit() -> AuditedCall | None:
     return _PRESENT.get()
 
 
+def note_before(before: Mapping[str, Any]) -> None:
+    """How it was, for a call whose record is written when it has ended."""
+    call = _PRESENT.get()
+    if call is not None:
+        call.before = before
+
+
 def audited(
     operation: Callable[[AnyConnection], Awaitable[_Result]],
     before: Callable[[AnyConnection], Awaitable[Mapping[str, Any]]] | None = None,

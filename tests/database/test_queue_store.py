@@ -244,7 +244,7 @@ def test_never_ranks_differently_than_the_one_order(
                 for position in positions:
                     assert await queue_store.rank_of(connection, position) == ranks[position.workload]
                 tenant_of = {entry.workload: entry.specification.tenant for entry in batch}
-                own = await queue_store.list_head(connection, 100, ADS)
+                own = await queue_store.list_head(connection, 100, [ADS])
                 assert [(line.workload, line.rank) for line in own] == [
                     (line.workload, line.rank) for line in lines if tenant_of[line.workload] == ADS
                 ]
