@@ -18,7 +18,7 @@ from services.grpc_errors import CallRefused, Unavailable, as_refusal
 from services.security import refusals
 from services.security.access_rules import AccessRule, rule_of
 from services.security.authentication import KEPT_REAL_S, Authentication, NobodyAsked
-from services.security.principal import Principal, set_principal
+from services.security.principal import Principal, PrincipalKind, set_principal
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -217,11 +217,11 @@ class _Call:
 
 
 def require_role(method: str, rule: AccessRule | None, principal: Principal) -> None:
-    """Raises NotAllowed unless a rule lets callers of this role make this call."""
+    """Raises NotAllowed unless a rule lets callers of this role make this call. Where nobody is asked a rule is enough."""
     name = method.rpartition("/")[2]
     if rule is None:
         raise refusals.no_rule(name)
-    if principal.role not in rule.roles:
+    if principal.kind is not PrincipalKind.UNASKED and principal.role not in rule.roles:
         raise refusals.not_for_role(principal, name, " or ".join(sorted(rule.roles)))
 
 
