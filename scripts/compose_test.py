@@ -20,6 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+WHO_CALLS = "TOPMAST_TOKEN_FILE=/run/topmast/admin.token"
+"""For commands in containers that have the secrets."""
+
 PROJECT = "topmast-compose-test"
 REGIONS = ("east", "west", "north")
 CLUSTERS = tuple(f"{region}-{letter}" for region in REGIONS for letter in "ab")
@@ -55,7 +58,8 @@ class Stack:
         """What a command of Topmast prints, asked of the global scheduler that leads, whichever that is now."""
         said = ""
         for one in (self.leader, *(other for other in GLOBALS if other != self.leader)):
-            command = ["exec", "-T", "-e", f"TOPMAST_ADDRESS={one}:7460", from_container or one, "topmast", *arguments]
+            said_where = ["-e", f"TOPMAST_ADDRESS={one}:7460", "-e", WHO_CALLS]
+            command = ["exec", "-T", *said_where, from_container or one, "topmast", *arguments]
             try:
                 answer = self.compose(*command)
             except StepFailed as failure:
@@ -213,7 +217,7 @@ def rejoin(stack: Stack, workload: str) -> None:
             " --fleet /deploy/fleet.yaml --tenants /deploy/tenants.yaml"
         )
         address = f"TOPMAST_ADDRESS={stack.leader}:7460"
-        said = stack.compose("exec", "-T", "-e", address, stack.leader, "sh", "-c", script)
+        said = stack.compose("exec", "-T", "-e", address, "-e", WHO_CALLS, stack.leader, "sh", "-c", script)
         seen.append(said.strip().splitlines()[0])
 
 

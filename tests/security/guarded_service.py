@@ -120,7 +120,7 @@ async def _own_tables(connection: AnyConnection) -> None:
 
 
 async def _submit(guarded: GuardedService, admin: AsyncClient) -> None:
-    work = Emulated(1e8, 60.0)
+    work = Emulated(1e8, 1e5)
     for tenant, region in ((OWN, "east"), (FOREIGN, "west")):
         name = FOREIGN_NAME if tenant == FOREIGN else "runs"
         asked = specification_to_proto(one_job(name, TenantId(tenant), work, gpus=8))
