@@ -61,8 +61,15 @@ class _Found:
 class TokenAuthentication:
     """Knows the tokens of the database, and what another kind of token says (`others`), where there is one."""
 
-    def __init__(self, database: Database, others: Callable[[str], Awaitable[Principal | None]] | None = None) -> None:
-        """`others` returns None for what is no token of its kind; it raises Unauthenticated."""
+    def __init__(
+        self,
+        database: Database,
+        others: Callable[[str], Awaitable[Principal | None]] | None = None,
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`others` returns None for what is no token of its kind; it raises Unauthenticated. `seconds` never go back."""
+        self._seconds = seconds
         self._database = database
         self._others = others
         self._found: OrderedDict[str, _Found] = OrderedDict()
@@ -92,7 +99,7 @@ class TokenAuthentication:
 
     async def _stored(self, token: BearerToken) -> StoredToken | None:
         found = self._found.get(token.token)
-        if found is not None and time.monotonic() < found.until_real_s:
+        if found is not None and self._seconds() < found.until_real_s:
             return found.stored
         try:
             stored = await self._look_up(token.token)
@@ -100,7 +107,7 @@ class TokenAuthentication:
             if found is not None and found.stored is not None:
                 return found.stored
             raise Unavailable("the database cannot be reached, so that no token can be looked up; try again") from error
-        self._found[token.token] = _Found(stored, time.monotonic() + KEPT_REAL_S)
+        self._found[token.token] = _Found(stored, self._seconds() + KEPT_REAL_S)
         self._found.move_to_end(token.token)
         while len(self._found) > _MOST_KEPT:
             forgotten, _ = self._found.popitem(last=False)
@@ -120,8 +127,8 @@ class TokenAuthentication:
             lambda connection: token_store.load(connection, token), give_up_after_s=_PATIENCE_REAL_S
         )
         noted = self._noted_real_s.get(token)
-        if stored is not None and (noted is None or time.monotonic() - noted > _NOTED_EVERY_REAL_S):
-            self._noted_real_s[token] = time.monotonic()
+        if stored is not None and (noted is None or self._seconds() - noted > _NOTED_EVERY_REAL_S):
+            self._noted_real_s[token] = self._seconds()
             try:
                 await self._database.run(lambda connection: token_store.note_used(connection, token))
             except (DatabaseFull, DatabaseUnavailable):

@@ -1,0 +1,113 @@
+"""A service that asks who is calling: tokens made, used and revoked, packages, events, and what the audit log has of it all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.security.guarded_service import FOREIGN, OWN, PACKAGE, GuardedService, guarded_service
+from topmast import (
+    AsyncClient,
+    InvalidArgumentError,
+    NotAllowedError,
+    NotFoundError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from topmast.v1 import workload_pb2
+
+
+async def _tokens(guarded: GuardedService, admin: AsyncClient) -> None:
+    made = await admin.access.create_token("alice", "tenant", tenants=[OWN], expires_after_s=3_600.0)
+    assert made.secret not in repr(made)
+    async with guarded.client(made.secret) as alice:
+        me = await alice.access.who_am_i()
+        assert (me.name, me.role, me.tenants, me.kind) == ("alice", "tenant", (OWN,), "token")
+        following = alice.events(follow=True)
+        assert (await anext(following)).tenant == OWN
+        await admin.access.revoke_token(made.token.token)
+        # A stream that is under way ends, too.
+        with pytest.raises(UnauthenticatedError, match="token alice was revoked; pass one in TOPMAST_TOKEN"):
+            async for _ in following:
+                pass
+        with pytest.raises(UnauthenticatedError, match="was revoked"):
+            await alice.access.who_am_i()
+    me = await admin.access.who_am_i()
+    known = {token.token: token for token in await admin.access.tokens()}
+    assert (known[made.token.token].revoked, known[made.token.token].revoked_by) == (True, me.name)
+    with pytest.raises(
+        InvalidArgumentError, match="role: 'root' does not exist; it must be one of admin, operator, tenant"
+    ):
+        await admin.access.create_token("bob", "root")
+    with pytest.raises(InvalidArgumentError, match="tenants: are missing: role tenant acts for tenants"):
+        await admin.access.create_token("bob", "tenant")
+    with pytest.raises(InvalidArgumentError, match="expires_after_s: must be more than 0 s"):
+        await admin.access.create_token("bob", "admin", expires_after_s=-5.0)
+    with pytest.raises(NotFoundError, match="there is no tenant 'acne'"):
+        await admin.access.create_token("bob", "tenant", tenants=["acne"])
+    with pytest.raises(NotFoundError, match="there is no token 'nothing'"):
+        await admin.access.revoke_token("nothing")
+
+
+async def _isolation(guarded: GuardedService) -> None:
+    async with guarded.client(guarded.tokens["tenant"]) as tenant:
+        seen = [one.workload async for one in tenant.list()]
+        assert sorted(seen) == sorted([guarded.running[OWN], guarded.waiting[OWN]])
+        assert {event.tenant async for event in tenant.events()} == {OWN}
+        assert sum((await tenant.status()).workloads.values()) == len(seen)
+        assert {one.tenant for one in (await tenant.queue()).entries} == {OWN}
+        both = [guarded.waiting[OWN], guarded.waiting[FOREIGN]]
+        with pytest.raises(NotFoundError, match=f"there is no workload '{guarded.waiting[FOREIGN]}'"):
+            await tenant.hold(both)
+        assert (await tenant.get(guarded.waiting[OWN])).held_by == ""
+        asked = workload_pb2.WorkloadSpecification(name="asked", tenant=FOREIGN)
+        with pytest.raises(
+            InvalidArgumentError, match=f"there is no tenant '{FOREIGN}' for whom you may submit; yours: {OWN}"
+        ):
+            await tenant.submit(asked)
+        # Another tenant's package, whose name is known.
+        asked = workload_pb2.WorkloadSpecification(name="asked", tenant=OWN, package=PACKAGE)
+        with pytest.raises(PreconditionError, match="is not stored here; upload its folder again"):
+            await tenant.submit(asked)
+        with pytest.raises(NotAllowedError, match="has role tenant, and Drain is for admin or operator"):
+            await tenant.drain(["east"])
+
+
+async def _audit(guarded: GuardedService, admin: AsyncClient) -> None:
+    async with guarded.client(guarded.tokens["operator"]) as operator:
+        await operator.cancel(guarded.waiting[FOREIGN], reason="it blocks others")
+        with pytest.raises(NotFoundError):
+            await operator.cancel("w0000000000000")
+        await operator.drain(["east-a-m0"], reason="fans", within_s=3_600.0)
+    by_operator = [one async for one in admin.access.audit(actor="operator")]
+    drained, failed, cancelled = by_operator
+    assert (drained.action, drained.subjects, drained.outcome) == ("Drain", ("east-a-m0",), "done")
+    assert drained.before is not None
+    assert drained.before["machines"] == {"east-a-m0": "up"}
+    assert (drained.after or {})["reason"] == "fans"
+    assert (failed.action, failed.outcome) == ("CancelWorkload", "NOT_FOUND")
+    assert (cancelled.action, cancelled.subjects) == ("CancelWorkload", (guarded.waiting[FOREIGN],))
+    assert (cancelled.before or {})[guarded.waiting[FOREIGN]]["tenant"] == FOREIGN
+    refused = [one async for one in admin.access.audit(actor="tenant")]
+    assert [(one.action, one.outcome) for one in refused] == [("Drain", "PERMISSION_DENIED")]
+    made = [one async for one in admin.access.audit(action="CreateToken", limit=100)]
+    assert [one.outcome for one in made].count("INVALID_ARGUMENT") == 3
+    # What was done is recorded once.
+    assert sum(one.outcome == "done" and one.actor_kind == "token" for one in made) == 1
+
+
+@pytest.mark.live
+def test_tokens_tenants_and_the_audit_log(database_url: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            guarded_service(database_url, tmp_path) as guarded,
+            guarded.client(guarded.admin_token) as admin,
+            asyncio.timeout(120.0),
+        ):
+            await _tokens(guarded, admin)
+            await _isolation(guarded)
+            await _audit(guarded, admin)
+
+    asyncio.run(run())
