@@ -260,6 +260,13 @@ class Configuration(Schema):
         named = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
         return self.model_copy(update={"metrics": self.metrics.model_copy(update=named)})
 
+    def with_tier_token(self, file: Path | None) -> Configuration:
+        """The same with the token of tiers in this file; None: as it says."""
+        if file is None:
+            return self
+        named = {"tier_token_file": str(file.expanduser().absolute())}
+        return self.model_copy(update={"security": self.security.model_copy(update=named)})
+
     def without_authentication(self) -> Configuration:
         """The same where nobody is asked who is calling."""
         return self.model_copy(update={"security": self.security.model_copy(update={"authentication": False})})

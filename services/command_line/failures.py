@@ -43,6 +43,8 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
     ("services.runtime.serve", "NotInFleet", ExitCode.NOT_FOUND),
+    ("services.runtime.serve", "NoTierToken", ExitCode.REFUSED),
+    ("services.security.settings", "AuthenticationNeeded", ExitCode.REFUSED),
     ("services.runtime.code_on_ray", "RayNotJoined", ExitCode.UNAVAILABLE),
     ("services.execution.task_user", "UserImpossible", ExitCode.REFUSED),
     ("services.runtime.host_lock", "HostLockTaken", ExitCode.UNAVAILABLE),

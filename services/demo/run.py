@@ -40,6 +40,7 @@ from services.profiling.stored import keep_profiles
 from services.runtime.host_options import HostOptions
 from services.runtime.local import RunningService, down, up
 from services.runtime.tier_place import TierProcesses
+from services.security.home_tokens import home_token
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate_log
 from topmast import Client, Event
@@ -111,7 +112,8 @@ def _play(
     view: View,
     began: float,
 ) -> dict[str, JsonValue]:
-    with Client(service.address) as client:
+    token = home_token(stage.home)
+    with Client(service.address, token=token) as client:
         keep_profiles(EmbeddedLayout.of(stage.home).url(), stage.profiles)
         client.data.import_folder(stage.warehouse.catalog)
         started = time.monotonic()
@@ -119,7 +121,7 @@ def _play(
         staged = all_staged(client, speed)
         peak_mib = _Peak(service.process_id)
         replay = _Replay(client, trace_slice, speed, trainings, staged)
-        plan = WarehousePlan(service.address)
+        plan = WarehousePlan(service.address, token)
         followed = 0
         while True:
             elapsed = time.monotonic() - started

@@ -123,8 +123,9 @@ def _write_catalog(warehouse: DemoWarehouse, fleet: Fleet) -> None:
 class WarehousePlan:
     """Makes a plan of where the tables should be, and applies it, while the caller goes on."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         self._address = address
+        self._token = token
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="warehouse-plan")
         self._applied: Future[AppliedPlan] | None = None
 
@@ -140,7 +141,7 @@ class WarehousePlan:
         return self._applied.result() if self._applied is not None and self._applied.done() else None
 
     def _plan_and_apply(self) -> AppliedPlan:
-        with Client(self._address) as client:
+        with Client(self._address, token=self._token) as client:
             plan = 0
             for progress in client.data.make_plan():
                 plan = progress.plan

@@ -48,8 +48,7 @@ from services.runtime.tier_children import TierChildren, TiersNotStarted
 from services.runtime.tier_messages import ChildSettings, Surroundings
 from services.runtime.tier_place import TierKind, TierPlace
 from services.runtime.watcher_link import WatcherLink
-from services.security.home_tokens import admin_token_file, keep_home_tokens
-from services.security.outgoing_token import TokenFile
+from services.security.home_tokens import home_token, keep_home_tokens
 from services.tiers.free_port import PortNotAvailable, free_port, require_port
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
@@ -298,8 +297,7 @@ class Host:
 
     def _apply_files(self, address: str) -> None:
         # Not yet where clients find it by the address: that is written down when all is ready.
-        token = TokenFile(admin_token_file(self._options.home)).token()
-        with Client(address, token=token) as client:
+        with Client(address, token=home_token(self._options.home)) as client:
             tenants = None
             if self._options.tenants_file is not None:
                 tenants = [tenant_to_proto(tenant) for tenant in read_tenants(self._options.tenants_file)]

@@ -33,6 +33,11 @@ def tier_token_file(home: Path) -> Path:
     return home / SECRETS / TIER_TOKEN
 
 
+def home_token(home: Path) -> str | None:
+    """With which people's programs call the service of this home; None: it has none, or it is another user's."""
+    return TokenFile(admin_token_file(home)).token()
+
+
 async def keep_home_tokens(connection: AnyConnection, home: Path) -> None:
     """Makes those that are missing, or not valid any more (another database, a token that was revoked)."""
     await keep_token_file(connection, admin_token_file(home), Role.ADMIN, _user_name(), _MADE_BY)

@@ -151,7 +151,7 @@ def test_tenants_and_gpu_hours_are_shown_and_exported(served: Served) -> None:
 def test_serve_refuses_at_once_what_the_fleet_does_not_have(served: Served, tmp_path: Path) -> None:
     run = "from services.command_line.main import main; main()"
     configuration = tmp_path / "scheduler.yaml"
-    configuration.write_text("tasks: {allow_root: true}\n")
+    configuration.write_text("tasks: {allow_root: true}\nsecurity: {authentication: false}\n")
     no_cluster = "region east has no cluster west-a; its clusters: east-a, east-b; west-a is in region west"
     for arguments, sentence in (
         (("regional", "--region", "mars"), "the fleet has no region mars; it has east, west"),

@@ -31,6 +31,7 @@ from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
 from services.runtime.tier_place import TierProcesses
+from services.security.home_tokens import admin_token_file
 from services.tiers.free_port import free_port
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
@@ -38,6 +39,7 @@ from simulator.validation.report import ValidationReport
 from tests.house.session_guards import SESSION_VARIABLE
 from tests.live.running import is_end
 from topmast import Client, Event, TopmastError, UnavailableError, Workload
+from topmast.token import TOKEN_FILE_VARIABLE
 
 PATIENCE_REAL_S = 240.0
 """A guard against hangs, not a measure of speed."""
@@ -244,7 +246,10 @@ def real_service(
         configuration = configuration.model_copy(update={"tasks": marked})
         options = _options(home, fleet, tenants, clock_speed, configuration, tiers)
         options = options.model_copy(update={"standby": standby})
-        with Client(up(options).address) as client:
+        address = up(options).address
+        # Programs of people find it there: their home is another one.
+        os.environ[TOKEN_FILE_VARIABLE] = str(admin_token_file(home))
+        with Client(address) as client:
             service = RealService(options, mark, fleet, tenants, client)
             following = threading.Thread(target=service.follow, daemon=True)
             following.start()
@@ -258,6 +263,7 @@ def real_service(
         assert not left, f"left running: {left}; the host said: {_told_by_host(home)}"
     finally:
         del os.environ[_MARK_VARIABLE]
+        os.environ.pop(TOKEN_FILE_VARIABLE, None)
         _end_everything(home, mark)
         shutil.rmtree(home, ignore_errors=True)
 

@@ -27,6 +27,7 @@ from services.runtime.local import down, up
 from services.runtime.tier_children import TierChildren, TiersNotStarted
 from services.runtime.tier_messages import ChildSettings, Surroundings
 from services.runtime.tier_place import TierKind, TierPlace, TierProcesses
+from services.security.home_tokens import home_token
 from services.tiers.free_port import PortNotAvailable
 from services.wire.fleets import tenant_to_proto
 from services.wire.workloads import specification_to_proto
@@ -95,7 +96,7 @@ def test_an_emulated_service_starts_no_ray() -> None:
             started = psutil.Process(service.process_id).children(recursive=True)
             (tiers,) = (process for process in started if "services.runtime.tier_child" in process.cmdline())
             assert {process.name() for process in started}.isdisjoint({"raylet", "gcs_server"})
-            with Client(service.address) as client:
+            with Client(service.address, token=home_token(home)) as client:
                 assert {tier.process_id for tier in client.status().tiers} == {tiers.pid}
                 client.apply_tenants([tenant_to_proto(tenant) for tenant in TWO_TENANTS])
                 (workload,) = client.submit_many(

@@ -37,6 +37,14 @@ MetricsHostOption = Annotated[
         "--metrics-host", help="The same: at which address.", show_default="as the configuration says, else 127.0.0.1"
     ),
 ]
+TierTokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tier-token-file",
+        help="A file with the token by which the other tiers know this one.",
+        show_default="as the configuration says, else secrets/tier.token in the home",
+    ),
+]
 RegionOption = Annotated[str, typer.Option("--region", help="Which region.", show_default=False)]
 ClusterOption = Annotated[str, typer.Option("--cluster", help="Which cluster.", show_default=False)]
 ExecutorName = Literal["ray", "emulated"]
@@ -52,9 +60,10 @@ def serve_global(
     configuration: ConfigurationOption = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = None,
+    tier_token_file: TierTokenFileOption = None,
 ) -> None:
     """Be the global scheduler: the front door and the queue."""
-    _serve("global", listen, database_url, home, configuration, (metrics_host, metrics_port))
+    _serve("global", listen, database_url, home, configuration, (metrics_host, metrics_port), tier_token_file)
 
 
 @app.command("regional")
@@ -67,9 +76,19 @@ def serve_regional(
     configuration: ConfigurationOption = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = None,
+    tier_token_file: TierTokenFileOption = None,
 ) -> None:
     """Be the regional scheduler of a region: its bids, and what runs there."""
-    _serve("regional", listen, database_url, home, configuration, (metrics_host, metrics_port), region=region)
+    _serve(
+        "regional",
+        listen,
+        database_url,
+        home,
+        configuration,
+        (metrics_host, metrics_port),
+        tier_token_file,
+        region=region,
+    )
 
 
 @app.command("cluster")
@@ -84,6 +103,7 @@ def serve_cluster(
     configuration: ConfigurationOption = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = None,
+    tier_token_file: TierTokenFileOption = None,
 ) -> None:
     """Be the manager of a cluster: it runs the tasks."""
     _serve(
@@ -93,6 +113,7 @@ def serve_cluster(
         home,
         configuration,
         (metrics_host, metrics_port),
+        tier_token_file,
         region=region,
         cluster=cluster,
         executor=executor,
@@ -106,6 +127,7 @@ def _serve(
     home: Path | None,
     configuration: Path | None,
     metrics: tuple[str | None, int | None],
+    tier_token_file: Path | None,
     *,
     region: str | None = None,
     cluster: str | None = None,
@@ -126,7 +148,7 @@ def _serve(
             kind=TierKind(kind),
             database_url=resolve_database_url(folder, {URL_VARIABLE: database_url} if database_url else os.environ),
             home=folder,
-            configuration=load_configuration(configuration).with_metrics_at(*metrics),
+            configuration=load_configuration(configuration).with_metrics_at(*metrics).with_tier_token(tier_token_file),
             listen=listen,
             region=RegionId(region) if region is not None else None,
             cluster=ClusterId(cluster) if cluster is not None else None,
