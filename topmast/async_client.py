@@ -13,7 +13,6 @@ import grpc
 from topmast import user_requests
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
-from topmast.async_access import AsyncAccess
 from topmast.async_connection import AsyncConnection, AsyncMessageStream
 from topmast.async_data_placement import AsyncDataPlacement
 from topmast.async_fleet_operations import AsyncFleetOperations
@@ -110,11 +109,6 @@ class AsyncClient(AsyncFleetOperations):
     def data(self) -> AsyncDataPlacement:
         """Tables of the data warehouse: the catalog, plans of where they should be, moves."""
         return AsyncDataPlacement(self._connection, self.address, self._peer)
-
-    @property
-    def access(self) -> AsyncAccess:
-        """Who is calling, the tokens of the service, and its audit log."""
-        return AsyncAccess(self._connection, self.address, self._peer)
 
     async def close(self) -> None:
         """Ends all calls that are under way."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Unpack
 
+from topmast.async_access import AsyncAccess
 from topmast.async_connection import AsyncConnection
 from topmast.async_fleet_upload import AsyncFleetUpload
 from topmast.capacity import FleetCapacity, capacities_from_proto
@@ -55,12 +56,18 @@ from topmast.v1 import (
 class AsyncFleetOperations(ABC):
     """Part of a client: the fleet, its machines, tenants and what they used."""
 
+    address: str
     _connection: AsyncConnection
     _peer: str
 
     @property
     @abstractmethod
     def _scheduler(self) -> global_scheduler_pb2_grpc.GlobalSchedulerAsyncStub: ...
+
+    @property
+    def access(self) -> AsyncAccess:
+        """Who is calling, the tokens of the service, and its audit log."""
+        return AsyncAccess(self._connection, self.address, self._peer)
 
     async def apply_fleet(
         self,

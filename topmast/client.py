@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Self, Unpack, overload
 import grpc
 
 from topmast import user_requests
-from topmast.access import Access
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
@@ -111,11 +110,6 @@ class Client(FleetOperations):
     def data(self) -> DataPlacement:
         """Tables of the data warehouse: the catalog, plans of where they should be, moves."""
         return DataPlacement(self._connection, self.address, self._peer)
-
-    @property
-    def access(self) -> Access:
-        """Who is calling, the tokens of the service, and its audit log."""
-        return Access(self._connection, self.address, self._peer)
 
     def close(self) -> None:
         """Ends all calls that are under way."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Unpack
 
+from topmast.access import Access
 from topmast.capacity import FleetCapacity, capacities_from_proto
 from topmast.connection import Connection
 from topmast.drains import (
@@ -56,12 +57,18 @@ from topmast.v1 import (
 class FleetOperations(ABC):
     """Part of a client: the fleet, its machines, tenants and what they used."""
 
+    address: str
     _connection: Connection
     _peer: str
 
     @property
     @abstractmethod
     def _scheduler(self) -> global_scheduler_pb2_grpc.GlobalSchedulerStub: ...
+
+    @property
+    def access(self) -> Access:
+        """Who is calling, the tokens of the service, and its audit log."""
+        return Access(self._connection, self.address, self._peer)
 
     def apply_fleet(
         self,

@@ -123,7 +123,7 @@ def _write_catalog(warehouse: DemoWarehouse, fleet: Fleet) -> None:
 class WarehousePlan:
     """Makes a plan of where the tables should be, and applies it, while the caller goes on."""
 
-    def __init__(self, address: str, token: str | None) -> None:
+    def __init__(self, address: str, token: str | None = None) -> None:
         self._address = address
         self._token = token
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="warehouse-plan")

@@ -6,7 +6,6 @@ from typing import Any
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import Message
 
 from tests.security.guarded_service import FOREIGN, FOREIGN_TABLE, OWN, OWN_TABLE, GuardedService
 
@@ -16,7 +15,7 @@ _MISSING_TABLE = "nowhere.clicks"
 _RUNNING_WANTED = frozenset({"ReadLogs", "OpenSession", "ResizeWorkload", "RetuneWorkload", "MigrateWorkload"})
 
 
-def sample(method: MethodDescriptor, guarded: GuardedService, tenant: str | None) -> Message:
+def sample(method: MethodDescriptor, guarded: GuardedService, tenant: str | None) -> Any:
     """`tenant` None: about what does not exist."""
     request: Any = message_factory.GetMessageClass(method.input_type)()
     by_tenant = guarded.running if method.name in _RUNNING_WANTED else guarded.waiting
@@ -25,11 +24,11 @@ def sample(method: MethodDescriptor, guarded: GuardedService, tenant: str | None
     fields = method.input_type.fields_by_name
     if method.name in {"SubmitWorkload", "SubmitWorkloads"}:
         _fill_submission(request if method.name == "SubmitWorkload" else request.requests.add(), tenant, table)
-        return request  # type: ignore[no-any-return]
+        return request
     if method.name == "OpenSession":
         request.opening.workload = workload
         request.opening.command.arguments.append("true")
-        return request  # type: ignore[no-any-return]
+        return request
     for field, value in (("workload", workload), ("table", table), ("tenant", "nobody" if tenant is None else tenant)):
         if field in fields and fields[field].message_type is None:
             setattr(request, field, value)
@@ -39,7 +38,7 @@ def sample(method: MethodDescriptor, guarded: GuardedService, tenant: str | None
         request.workloads.append(workload)
     if "dry_run" in fields:
         request.dry_run = True
-    return request  # type: ignore[no-any-return]
+    return request
 
 
 def _fill_submission(request: Any, tenant: str | None, table: str) -> None:
