@@ -351,9 +351,5 @@ def _beside(path: Path, configuration: Configuration) -> Configuration:
         changed["notifications"] = configuration.notifications.model_copy(
             update={"secret_file": str(path.parent.absolute() / secret)}
         )
-    token_file = configuration.security.tier_token_file
-    if token_file is not None:
-        changed["security"] = configuration.security.model_copy(
-            update={"tier_token_file": str(path.parent.absolute() / token_file)}
-        )
+    changed["security"] = configuration.security.beside(path.parent.absolute())
     return configuration.model_copy(update=changed)

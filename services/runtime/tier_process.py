@@ -122,7 +122,13 @@ def _authentication(request: TierRequest, database: Database) -> Authentication 
         _log.warning("security.authentication is off: whoever reaches this tier may do everything", tier=request.name)
         return None
     call_others_with(TokenFile(own_token_path(request)))
-    return TokenAuthentication(database)
+    oidc = request.configuration.security.oidc
+    if oidc is None:
+        return TokenAuthentication(database)
+    # Only where it is configured: it brings a client of HTTP and cryptography with it.
+    from services.security.oidc import OidcTokens
+
+    return TokenAuthentication(database, OidcTokens(oidc).principal)
 
 
 def own_token_path(request: TierRequest) -> Path:

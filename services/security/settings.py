@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from formats.schema import Schema
+from services.security.oidc_settings import OidcSettings
 
 
 class SecuritySettings(Schema):
@@ -17,6 +19,17 @@ class SecuritySettings(Schema):
     """Whether callers need a token; without, only where the service listens on loopback."""
     tier_token_file: Annotated[str, Field(min_length=1)] | None = None
     """What tiers call each other with; left out: secrets/tier.token in the home. Beside this file."""
+    oidc: OidcSettings | None = None
+    """An identity provider whose tokens are taken besides; left out: there is none."""
+
+    def beside(self, folder: Path) -> SecuritySettings:
+        """With the files that it names in that folder, unless they are named in full."""
+        changed: dict[str, object] = {}
+        if self.tier_token_file is not None:
+            changed["tier_token_file"] = str(folder / self.tier_token_file)
+        if self.oidc is not None and self.oidc.jwks_file is not None:
+            changed["oidc"] = self.oidc.model_copy(update={"jwks_file": str(folder / self.oidc.jwks_file)})
+        return self.model_copy(update=changed)
 
 
 class AuthenticationNeeded(Exception):

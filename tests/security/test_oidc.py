@@ -1,0 +1,193 @@
+"""Tokens of an identity provider, signed with real keys: what is taken, and every way in which one is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import ValidationError
+
+from services.grpc_errors import CallRefused
+from services.security.oidc import OidcTokens
+from services.security.oidc_settings import OidcSettings
+from services.security.principal import Principal, PrincipalKind
+from services.security.roles import Role
+
+_ISSUER, _AUDIENCE = "https://id.example.org", "topmast"
+_ROLES = {"ml-admins": "admin", "ml-users": "tenant", "auditors": "read-only"}
+
+
+class Issuer:
+    """An identity provider whose keys are in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._keys: dict[str, ec.EllipticCurvePrivateKey] = {}
+
+    def new_key(self, name: str) -> None:
+        """The only one from now on."""
+        self._keys[name] = ec.generate_private_key(ec.SECP256R1())
+        self.publish(name)
+
+    def publish(self, *names: str) -> None:
+        keys = [json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._keys[name].public_key())) for name in names]
+        self.file.write_text(
+            json.dumps({"keys": [{**key, "kid": name} for key, name in zip(keys, names, strict=True)]})
+        )
+
+    def token(self, name: str, **claims: Any) -> str:
+        said: Mapping[str, Any] = {
+            "iss": _ISSUER,
+            "aud": _AUDIENCE,
+            "sub": "alice",
+            "exp": time.time() + 600.0,
+            "groups": ["ml-users", "others"],
+            "tenants": ["acme"],
+            **claims,
+        }
+        kept = {key: value for key, value in said.items() if value is not None}
+        return jwt.encode(kept, self._keys[name], algorithm="ES256", headers={"kid": name})
+
+
+def _settings(file: Path, **more: Any) -> OidcSettings:
+    return OidcSettings.model_validate(
+        {"issuer": _ISSUER, "audience": _AUDIENCE, "jwks_file": str(file), "roles": _ROLES, **more}
+    )
+
+
+def _asked(tokens: OidcTokens, presented: str) -> Principal | None:
+    return asyncio.run(tokens.principal(presented))
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    made = Issuer(tmp_path / "jwks.json")
+    made.new_key("first")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("claims", "role", "tenants"),
+    [
+        ({}, Role.TENANT, frozenset({"acme"})),
+        ({"tenants": "acme globex"}, Role.TENANT, frozenset({"acme", "globex"})),
+        ({"tenants": None}, Role.TENANT, frozenset()),
+        ({"groups": "ml-admins ml-users"}, Role.ADMIN, None),
+        ({"groups": ["auditors"]}, Role.READ_ONLY, frozenset({"acme"})),
+        ({"groups": ["auditors"], "tenants": None}, Role.READ_ONLY, None),
+    ],
+)
+def test_claims_become_role_and_tenants(
+    issuer: Issuer, claims: dict[str, Any], role: Role, tenants: frozenset[str] | None
+) -> None:
+    principal = _asked(OidcTokens(_settings(issuer.file)), issuer.token("first", **claims))
+    assert principal is not None
+    assert (principal.name, principal.role, principal.tenants) == ("alice", role, tenants)
+    assert (principal.kind, principal.credential) == (PrincipalKind.OIDC, f"{_ISSUER}#alice")
+
+
+@pytest.mark.parametrize(
+    ("claims", "sentence"),
+    [
+        ({"exp": 1.0}, "has expired; get a new one from the identity provider"),
+        ({"exp": None}, "has no claim exp"),
+        ({"sub": None}, "has no claim sub"),
+        (
+            {"aud": "wiki"},
+            "is for another service, or of another issuer than https://id.example.org; get one for topmast",
+        ),
+        ({"iss": "https://elsewhere"}, "is for another service, or of another issuer"),
+        ({"nbf": 4e9}, "is not valid yet"),
+    ],
+)
+def test_never_is_a_token_taken_that_is_not_for_us_and_for_now(
+    issuer: Issuer, claims: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(CallRefused, match=sentence) as refused:
+        _asked(OidcTokens(_settings(issuer.file)), issuer.token("first", **claims))
+    assert refused.value.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_never_is_a_token_taken_that_the_issuer_has_not_signed(issuer: Issuer, tmp_path: Path) -> None:
+    tokens = OidcTokens(_settings(issuer.file))
+    good = issuer.token("first")
+    claims = jwt.decode(good, options={"verify_signature": False})
+    head, body, signature = good.split(".")
+    # What everybody can read, as a secret that is shared.
+    public = json.loads(issuer.file.read_text())["keys"][0]["x"]
+    impostor = Issuer(tmp_path / "others.json")
+    impostor.new_key("first")
+    for forged, sentence in (
+        (jwt.encode(claims, "", algorithm="none"), "is not signed by one of RS256, ES256"),
+        (
+            jwt.encode(claims, public, algorithm="HS256", headers={"kid": "first"}),
+            "is not signed by one of RS256, ES256",
+        ),
+        (impostor.token("first", groups="ml-admins"), "is not signed by the identity provider, or it was changed"),
+        (f"{head}.{body}.{signature[:-4]}AAAA", "is not signed by the identity provider, or it was changed"),
+        (f"{head}.{body}.", "is not signed by the identity provider, or it was changed"),
+        ("a.b.c", "cannot be read as one of the identity provider"),
+    ):
+        with pytest.raises(CallRefused, match=sentence) as refused:
+            _asked(tokens, forged)
+        assert refused.value.code is grpc.StatusCode.UNAUTHENTICATED
+    assert _asked(tokens, "topmast_without_dots") is None
+    assert _asked(tokens, good) is not None
+
+
+def test_who_has_no_role_is_refused_by_name(issuer: Issuer) -> None:
+    with pytest.raises(CallRefused, match="the claim groups of alice means no role here") as refused:
+        _asked(OidcTokens(_settings(issuer.file)), issuer.token("first", groups={"ml-admins": True}))
+    assert refused.value.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_new_keys_are_read_and_withdrawn_ones_go(issuer: Issuer) -> None:
+    now = [0.0]
+    tokens = OidcTokens(_settings(issuer.file), seconds=lambda: now[0])
+    first = issuer.token("first")
+    assert _asked(tokens, first) is not None
+    issuer.new_key("second")
+    second = issuer.token("second")
+    # Names that nobody knows do not have the keys read each time.
+    with pytest.raises(CallRefused, match="with a key that the identity provider does not have"):
+        _asked(tokens, second)
+    now[0] += 11.0
+    assert _asked(tokens, second) is not None
+    with pytest.raises(CallRefused, match="with a key that the identity provider does not have"):
+        _asked(tokens, first)
+    # While the keys cannot be read, those that were known stay.
+    issuer.file.write_text("{")
+    now[0] += 4_000.0
+    assert _asked(tokens, second) is not None
+
+
+def test_without_any_keys_nobody_is_judged(tmp_path: Path, issuer: Issuer) -> None:
+    with pytest.raises(CallRefused, match="keys of the identity provider cannot be read") as refused:
+        _asked(OidcTokens(_settings(tmp_path / "nowhere.json")), issuer.token("first"))
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"algorithms": ["HS256"]}, "algorithms"),
+        ({"algorithms": ["none"]}, "algorithms"),
+        ({"algorithms": []}, "algorithms"),
+        ({"roles": {"x": "root"}}, "roles"),
+        ({"roles": {"x": "tier"}}, "cannot make anybody a tier"),
+        ({"jwks_url": "https://id.example.org/keys"}, "not both"),
+        ({"jwks_file": None}, "needs jwks_file or jwks_url"),
+        ({"jwks_file": None, "jwks_url": "http://id.example.org/keys"}, "is not https"),
+    ],
+)
+def test_settings_that_would_take_what_anybody_can_make_are_refused(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        _settings(Path("jwks.json"), **changed)
