@@ -27,22 +27,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_said_comes_before_the_environment_and_that_before_the_home(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert resolve_token(None, _ADDRESS)() == "of-the-home"
-    (tmp_path / "file").write_text(" of-the-file \n")
-    monkeypatch.setenv("TOPMAST_TOKEN_FILE", str(tmp_path / "file"))
+    (home / "file").write_text(" of-the-file \n")
+    monkeypatch.setenv("TOPMAST_TOKEN_FILE", str(home / "file"))
     source = resolve_token(None, _ADDRESS)
     assert source() == "of-the-file"
-    (tmp_path / "file").write_text("replaced\n")
+    (home / "file").write_text("replaced\n")
     assert source() == "replaced"
     monkeypatch.setenv("TOPMAST_TOKEN", "of-the-environment")
     assert resolve_token(None, _ADDRESS)() == "of-the-environment"
     assert resolve_token("said", _ADDRESS)() == "said"
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("address", ["127.0.0.1:4002", "elsewhere:4001", f"{_ADDRESS},elsewhere:4001"])
-def test_never_is_the_token_of_a_home_sent_to_another_address(home: Path, address: str) -> None:
+def test_never_is_the_token_of_a_home_sent_to_another_address(address: str) -> None:
     assert resolve_token(None, address)() is None
 
 
@@ -51,8 +52,9 @@ def test_of_several_addresses_of_a_home_each_gets_its_token(home: Path) -> None:
     assert resolve_token(None, "127.0.0.1:4002")() == "of-the-home"
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "nul\0", "ä", "x" * 20_000])
-def test_what_can_be_no_token_is_refused_without_being_shown(home: Path, token: str) -> None:
+def test_what_can_be_no_token_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(
         InvalidArgumentError, match="token: must be a token as it was shown when it was made"
     ) as refused:
@@ -63,7 +65,7 @@ def test_what_can_be_no_token_is_refused_without_being_shown(home: Path, token: 
 def test_a_named_file_must_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPMAST_TOKEN_FILE", str(home / "nowhere"))
     with pytest.raises(
-        InvalidArgumentError, match="TOPMAST_TOKEN_FILE: names .*nowhere, which is no file with a token"
+        InvalidArgumentError, match=r"TOPMAST_TOKEN_FILE: names .*nowhere, which is no file with a token"
     ):
         Client(_ADDRESS)
 
