@@ -42,6 +42,7 @@ MODULES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
             "grpc_health",
             "grpc_reflection",
             "grpc_status",
+            "jwt",
             "prometheus_client",
             *_SIMULATOR,
         ),

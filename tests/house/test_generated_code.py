@@ -45,6 +45,7 @@ def test_the_blocking_client_is_fresh() -> None:
     package = ROOT / "topmast"
     fresh = {module.generated: generate(module, package) for module in MODULES}
     assert fresh.keys() == {
+        "access.py",
         "client.py",
         "connection.py",
         "data_placement.py",
