@@ -22,7 +22,8 @@ class RemoteDemand:
 
     async def demand(self, about: LendingCluster, now: float) -> InferenceDemand:
         if self._channel is None:
-            self._channel = tier_channel(self._address)
+            # It need not be a program of ours: what tiers trust each other by is not for it.
+            self._channel = tier_channel(self._address, with_token=False)
         stub = inference_scheduler_pb2_grpc.InferenceSchedulerStub(self._channel)
         request = inference_scheduler_pb2.GetDemandRequest(
             cluster=about.cluster, machines=about.machines, lent=about.lent, returning=about.returning
