@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from services.command_line.main import app
+from services.security.tokens import parse_token
 from tests.security.guarded_service import FOREIGN, OWN, PACKAGE, GuardedService, guarded_service
 from topmast import (
     AsyncClient,
@@ -17,6 +21,8 @@ from topmast import (
     UnauthenticatedError,
 )
 from topmast.v1 import workload_pb2
+
+_WIDE = {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
 
 
 async def _tokens(guarded: GuardedService, admin: AsyncClient) -> None:
@@ -98,6 +104,40 @@ async def _audit(guarded: GuardedService, admin: AsyncClient) -> None:
     assert sum(one.outcome == "done" and one.actor_kind == "token" for one in made) == 1
 
 
+def _commands(guarded: GuardedService, home: Path) -> None:
+    """In a thread: commands block."""
+    admin = CliRunner(env={"TOPMAST_ADDRESS": guarded.service.address, "TOPMAST_TOKEN": guarded.admin_token, **_WIDE})
+    asked = ["token", "create", "--role", "read-only", "--name", "eve", "--expires", "1d"]
+    made = admin.invoke(app, asked)
+    secret = made.stdout.strip()
+    assert made.exit_code == 0, made.output
+    assert parse_token(secret) is not None
+    (home / "eve.token").write_text(secret)
+    eve = CliRunner(
+        env={"TOPMAST_ADDRESS": guarded.service.address, "TOPMAST_TOKEN_FILE": str(home / "eve.token"), **_WIDE}
+    )
+    assert eve.invoke(app, ["whoami"]).stdout.startswith("eve: read-only (by token ")
+    refused = eve.invoke(app, ["token", "list"])
+    assert (refused.exit_code, "eve has role read-only, and ListTokens is for admin" in refused.output) == (4, True)
+    listed = admin.invoke(app, ["token", "list"]).stdout
+    assert "eve" in listed
+    assert secret not in listed
+    wrong = admin.invoke(app, ["token", "create", "--role", "root", "--name", "eve"])
+    assert (wrong.exit_code, "'root' does not exist; it must be one of admin, operator" in wrong.output) == (2, True)
+    records = [json.loads(line) for line in admin.invoke(app, ["audit", "--json", "--since", "1h"]).stdout.splitlines()]
+    assert (records[0]["actor"], records[0]["action"], records[0]["outcome"]) == (
+        "eve",
+        "ListTokens",
+        "PERMISSION_DENIED",
+    )
+    assert "ListTokens" in admin.invoke(app, ["audit", "--actor", "eve"]).stdout
+    # Straight from the database, as for the tiers of a new service.
+    into = [*asked[:3], "tier", "--name", "tiers", "--file", str(home / "new" / "tier.token")]
+    into += ["--database-url", guarded.service.database_url]
+    assert "has a new token for tiers (tier)" in admin.invoke(app, into).output
+    assert "has a valid token already" in admin.invoke(app, into).output
+
+
 @pytest.mark.live
 def test_tokens_tenants_and_the_audit_log(database_url: str, tmp_path: Path) -> None:
     async def run() -> None:
@@ -109,5 +149,6 @@ def test_tokens_tenants_and_the_audit_log(database_url: str, tmp_path: Path) -> 
             await _tokens(guarded, admin)
             await _isolation(guarded)
             await _audit(guarded, admin)
+            await asyncio.to_thread(_commands, guarded, tmp_path)
 
     asyncio.run(run())
