@@ -99,7 +99,11 @@ def _serve(name: str, requests: Sequence[TierRequest], log: Path, connection: Co
 async def _running(url: str, home: Path) -> AsyncIterator[list[_Process]]:
     region = mast_region()
     request = partial(
-        TierRequest, database_url=url, home=home, configuration=Configuration(), executor=ExecutorKind.EMULATED
+        TierRequest,
+        database_url=url,
+        home=home,
+        configuration=Configuration().without_authentication(),
+        executor=ExecutorKind.EMULATED,
     )
     tiers = {
         "global": [request(kind=TierKind.GLOBAL)],

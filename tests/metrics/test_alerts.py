@@ -244,7 +244,7 @@ async def refused_calls(watch: Watch) -> None:
         kind=TierKind.GLOBAL,
         database_url=watch.database.url,
         home=watch.service.home,
-        configuration=CONFIGURATION,
+        configuration=watch.service.configuration,
         executor=ExecutorKind.EMULATED,
     )
     metrics = ServiceMetrics()
