@@ -30,6 +30,7 @@ from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
 from services.runtime.tier_place import TierProcesses
+from services.security.home_tokens import home_token
 from topmast import Client
 
 BUDGET = "p99 with 50,000 blocked workloads of another tenant <= 2x of that without them"
@@ -57,7 +58,7 @@ def main() -> None:
 def measure(home: Path, arguments: argparse.Namespace) -> None:
     """Brings the service up in `home`, and times the probes."""
     service = up(_options(home, arguments))
-    with Client(service.address) as client:
+    with Client(service.address, token=home_token(home)) as client:
         submit_all(client, [_filling(number) for number in range(3)])
         time.sleep(arguments.settle_s)
         _probe(client, "alone", arguments)

@@ -63,7 +63,9 @@ async def measure(url: str, home: Path, fleet: Fleet, arguments: argparse.Namesp
     async with Database(url) as database:
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
     work = {"tables": arguments.tables, "regions": arguments.regions, "seed": SEED}
-    service = InProcessService(url, fleet, home, Configuration(data=DataSettings(emulated=True)))
+    service = InProcessService(
+        url, fleet, home, Configuration(data=DataSettings(emulated=True)).without_authentication()
+    )
     await service.start("global")
     try:
         async with AsyncClient(service.address) as client:

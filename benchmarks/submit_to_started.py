@@ -32,6 +32,7 @@ from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
 from services.runtime.tier_place import TierProcesses
+from services.security.home_tokens import home_token
 from services.wire.workloads import specification_to_proto
 from topmast import Client
 
@@ -71,11 +72,11 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
         stack.callback(down, home)
         if network is not None:
             asyncio.run(move_tiers_apart(near_url, network))
-        _fill_and_count(service.address, near_url, arguments)
+        _fill_and_count(service.address, home_token(home), near_url, arguments)
 
 
-def _fill_and_count(address: str, database_url: str, arguments: argparse.Namespace) -> None:
-    with Client(address) as client:
+def _fill_and_count(address: str, token: str | None, database_url: str, arguments: argparse.Namespace) -> None:
+    with Client(address, token=token) as client:
         began = time.monotonic()
         submitted = _submit(client, arguments, 0, arguments.pending)
         submitting_s = time.monotonic() - began

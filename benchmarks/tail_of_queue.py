@@ -30,6 +30,7 @@ from services.runtime.executor_kind import ExecutorKind
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
 from services.runtime.tier_place import TierProcesses
+from services.security.home_tokens import home_token
 from services.wire.workloads import specification_to_proto
 from topmast import Client
 
@@ -63,7 +64,7 @@ def main() -> None:
 def measure(home: Path, arguments: argparse.Namespace) -> None:
     """Brings the service up in `home`, fills its queue, and times the probes."""
     service = up(_options(home, arguments))
-    with Client(service.address) as client:
+    with Client(service.address, token=home_token(home)) as client:
         submit_all(client, [_filling(number) for number in range(3)])
         for first in range(0, arguments.pending, _BATCH):
             numbers = range(first, min(first + _BATCH, arguments.pending))
