@@ -60,7 +60,7 @@ class _Reader:
     def __init__(self, database: Database, lease: Lease, memory: RegionMemory) -> None:
         clock, due = SystemClock(), DueAttempts()
         absent, arrivals = AbsentClusters(memory, 0.0), Arrivals(memory, due)
-        sender = OrderSender(memory.region, memory.live, due, _nowhere, lambda _: None, lease.token)
+        sender = OrderSender(memory.region, memory.live, due, _nowhere, lambda _: None, lease)
         writer, undone = EvictionWriter(memory, due, clock), UndoneChanges(memory, due, clock)
         losses = LostTasks(database, lease, memory, due, clock)
         self._taker = ReportTaker(memory.live, due, sender, absent, clock)

@@ -132,7 +132,7 @@ async def _progress(
     if lease is None or memory is None:
         raise RuntimeError("the region was not stored")
     due, clock = DueAttempts(), ManualClock(_STARTED_S)
-    sender = OrderSender(memory.region, memory.live, due, _no_address, _no_inbox, lease.token)
+    sender = OrderSender(memory.region, memory.live, due, _no_address, _no_inbox, lease)
     reports = ReportTaker(memory.live, due, sender, AbsentClusters(memory, 0.0), clock)
     arrivals, limits = Arrivals(memory, due), RunningLimits()
     recorder = AttemptRecorder(database, lease, memory, due, reports, sender, arrivals, limits, clock)

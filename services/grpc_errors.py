@@ -151,6 +151,20 @@ class PreconditionFailed(CallRefused):
         )
 
 
+class Unauthenticated(CallRefused):
+    """UNAUTHENTICATED: the caller has not shown who it is."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(grpc.StatusCode.UNAUTHENTICATED, _cut(sentence, _LONGEST_SENTENCE))
+
+
+class PermissionDenied(CallRefused):
+    """PERMISSION_DENIED: whoever the caller is, it may not do this."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(grpc.StatusCode.PERMISSION_DENIED, _cut(sentence, _LONGEST_SENTENCE))
+
+
 class Unavailable(CallRefused):
     """UNAVAILABLE with a RetryInfo: the same call may succeed a little later."""
 

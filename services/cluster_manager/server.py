@@ -9,8 +9,9 @@ import structlog
 
 from domain.identifiers import ClusterId
 from services.clock import ServiceClock
-from services.cluster_manager.servicers import ClusterManagerServicer, FencingToken, Gate, TrainingSessionServicer
-from services.database.lease_store import CLUSTER_PREFIX
+from services.cluster_manager.fence import Fence
+from services.cluster_manager.servicers import ClusterManagerServicer, Gate, TrainingSessionServicer
+from services.database.lease_store import CLUSTER_PREFIX, IssuedFence
 from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
 from services.security.authorization import Authorization
@@ -36,7 +37,7 @@ class ClusterManagerServer:
         executor: Executor,
         clock: ServiceClock,
         *,
-        issued_token: Callable[[], Awaitable[int]] | None = None,
+        issued_fence: Callable[[], Awaitable[IssuedFence]] | None = None,
         may_act: Callable[[], bool] = lambda: True,
         adopted: Callable[[Executor], Awaitable[None]] | None = None,
         requests: RequestSettings = USUAL_REQUESTS,
@@ -44,7 +45,8 @@ class ClusterManagerServer:
         traces: Traces | None = None,
         authorization: Authorization | None = None,
     ) -> None:
-        """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
+        """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_fence`
+        returns the newest lease that was given to a regional scheduler: see Fence.
 
         `may_act` says whether this process is certain to be the cluster's only manager: see Gate. `authorization` None: nobody is asked who is calling.
         """
@@ -53,7 +55,7 @@ class ClusterManagerServer:
         self._clock = clock
         self._gate = Gate(cluster, may_act)
         self._cluster_manager = ClusterManagerServicer(
-            cluster, executor, self._gate, FencingToken(issued_token), metrics, traces
+            cluster, executor, self._gate, Fence(issued_fence), metrics, traces
         )
         services = (
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],

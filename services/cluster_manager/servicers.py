@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
 
 from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
+from services.cluster_manager.fence import Fence
 from services.cluster_manager.session_relay import relay_session
 from services.cluster_manager.status_messages import (
     changes_to_proto,
@@ -51,7 +52,6 @@ from topmast.v1 import (
 )
 
 STALE_ATTEMPT = "STALE_ATTEMPT"
-STALE_LEASE = "STALE_LEASE"
 
 _RETRY_AFTER_S = 0.5
 _STORE_AGAIN_S = 5.0
@@ -84,31 +84,6 @@ class Gate:
             raise Unavailable(f"this cluster manager may have lost the lease of {self._cluster}", _RETRY_AFTER_S)
 
 
-class FencingToken:
-    """The newest lease of a regional scheduler that is known of here.
-
-    `issued` asks for the newest ever issued: without it every token is accepted.
-    """
-
-    def __init__(self, issued: Callable[[], Awaitable[int]] | None) -> None:
-        self._newest = 0
-        self._issued = issued
-
-    async def check(self, token: int) -> None:
-        """Raises PreconditionFailed when there is, or was, a newer lease; InvalidArgument when this token was never issued."""
-        if token > self._newest and self._issued is not None:
-            self._newest = max(self._newest, await self._issued())
-            if token > self._newest:
-                raise InvalidArgument.of("fencing_token", f"is {token}, but no such lease was ever given")
-        if token < self._newest:
-            raise PreconditionFailed(
-                STALE_LEASE,
-                f"fencing token {token}",
-                f"this caller's lease (fencing token {token}) is over: token {self._newest} has been seen",
-            )
-        self._newest = token
-
-
 class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     """Orders in, statuses out."""
 
@@ -117,7 +92,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         cluster: ClusterId,
         executor: Executor,
         gate: Gate,
-        token: FencingToken,
+        fence: Fence,
         metrics: ServiceMetrics | None = None,
         traces: Traces | None = None,
     ) -> None:
@@ -129,7 +104,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self._cluster = cluster
         self._executor = executor
         self._gate = gate
-        self._token = token
+        self._fence = fence
         self._watches: set[ChangeReader[Change]] = set()
 
     def end_watches(self) -> None:
@@ -143,10 +118,12 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         """All orders are taken but the stale ones; if there were any, the call fails and names them."""
         self._gate.check_for_orders()
         orders = orders_from_proto(request.plans)
-        await self._token.check(request.fencing_token)  # also when there is nothing to do
+        await self._fence.check(request.fencing_token, request.fencing_secret)  # also when there is nothing to do
         stale: list[StaleOrder] = []
         for order in orders:
-            await self._token.check(request.fencing_token)  # a newer session may have begun meanwhile
+            await self._fence.check(
+                request.fencing_token, request.fencing_secret
+            )  # a newer session may have begun meanwhile
             began_real_s = time.time()
             try:
                 await self._executor.execute(order)
@@ -171,9 +148,9 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         keys = keys_from_proto(request.attempts)
         if not (math.isfinite(request.grace_s) and request.grace_s >= 0):
             raise InvalidArgument.of("grace_s", f"is {request.grace_s}; it must be a number of seconds, or 0")
-        await self._token.check(request.fencing_token)
+        await self._fence.check(request.fencing_token, request.fencing_secret)
         for key in keys:
-            await self._token.check(request.fencing_token)
+            await self._fence.check(request.fencing_token, request.fencing_secret)
             await self._executor.stop(key, request.grace_s)
             self._stopped.inc()
         return cluster_manager_pb2.StopAttemptResponse()
@@ -187,7 +164,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         if request.revision < 1:
             raise InvalidArgument.of("revision", f"is {request.revision}; changes of placements are numbered from 1")
         _check_amounts(work_rate=request.work_rate)
-        await self._token.check(request.fencing_token)
+        await self._fence.check(request.fencing_token, request.fencing_secret)
         with _told_to_the_caller():
             await self._executor.resize(key, placements, request.revision, request.work_rate or 1.0)
         self._resized.inc()
@@ -208,7 +185,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     ) -> AsyncIterator[cluster_manager_pb2.WatchStatusResponse]:
         self._gate.check()
         if request.fencing_token:
-            await self._token.check(request.fencing_token)
+            await self._fence.check(request.fencing_token, request.fencing_secret)
         with self._executor.subscribe() as watch:
             self._watches.add(watch)
             try:
@@ -226,7 +203,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     ) -> cluster_manager_pb2.ForgetAttemptsResponse:
         self._gate.check()
         keys = keys_from_proto(request.attempts)
-        await self._token.check(request.fencing_token)
+        await self._fence.check(request.fencing_token, request.fencing_secret)
         await self._executor.forget(keys)
         self._forgotten.inc(len(keys))
         return cluster_manager_pb2.ForgetAttemptsResponse()

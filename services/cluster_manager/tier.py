@@ -24,7 +24,7 @@ from services.database import fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
-from services.database.lease_store import CLUSTER_PREFIX
+from services.database.lease_store import CLUSTER_PREFIX, IssuedFence
 from services.database.revision_store import Subject, load_revision
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
@@ -122,7 +122,7 @@ class ClusterManagerTier:
                 self._cluster,
                 executor,
                 self._clock,
-                issued_token=self._issued_token,
+                issued_fence=self._issued_fence,
                 may_act=lambda: keeper.certain,
                 adopted=guard.end_what_is_over,
                 requests=self._configuration.requests,
@@ -158,10 +158,10 @@ class ClusterManagerTier:
         region, machines = await fleet_store.machines_of_cluster(connection, self._cluster)
         return await _fleet_revision(connection), region, machines
 
-    async def _issued_token(self) -> int:
+    async def _issued_fence(self) -> IssuedFence:
         """Of the lease of this cluster's region: orders under an older one are refused."""
         return await self._database.run(
-            lambda connection: lease_store.newest_regional_token(connection, self._cluster),
+            lambda connection: lease_store.newest_regional_fence(connection, self._cluster),
             give_up_after_s=_LOOK_UP_PATIENCE_REAL_S,
         )
 

@@ -16,6 +16,7 @@ import psycopg
 from services.database.errors import DatabaseUnavailable
 from services.database.migrations_runner import ASIDE, current, newest, revisions
 from services.database.postgres_programs import ProgramFailed, run_program
+from services.security.secret_values import hash_of, new_secret
 
 _UNFINISHED: Final = ".unfinished"
 
@@ -24,6 +25,9 @@ _LOCK_KEY: Final = 0x726573746F7265
 
 _TOKENS_AHEAD: Final = 1_000_000_000
 """So much greater the tokens of leases are after a restore: greater than any that was given since the backup was made."""
+
+_SECRETS_SINCE: Final = "0057"
+"""The revision of the tables since which leases have secrets."""
 
 
 class BackupFailed(Exception):
@@ -101,6 +105,11 @@ def restore(url: str, file: Path, *, replace: bool = False) -> Backup:
                         "UPDATE leases SET holder = '', token = token + %s, expires_at = clock_timestamp()",
                         [_TOKENS_AHEAD],
                     )
+                    if backup.revision >= _SECRETS_SINCE:
+                        # Nobody is given the secrets of these numbers: no order passes before the leases are acquired.
+                        connection.execute(
+                            "UPDATE leases SET secret_hash = %s, secret_token = token", [hash_of(new_secret())]
+                        )
                     connection.execute(f"DROP SCHEMA {ASIDE} CASCADE")
             except BaseException:
                 # Where the database is lost, the next restore does it.

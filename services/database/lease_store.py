@@ -1,14 +1,15 @@
 """Which process serves what: leases with a fencing token, on the clock of the database server.
 
 A lease names its holder and the address to call it at. It ends unless it is renewed in time; then the next
-process that asks gets it, with a greater token. `assert_held` at the start of a transaction fences its writes: the
+process that asks gets it, with a greater token, and with a secret of its own. The number says which lease is younger; the
+secret, of which only a hash is stored, proves that an order comes from its holder. `assert_held` at the start of a transaction fences its writes: the
 lease cannot go to another process before that transaction has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import func, literal, select
@@ -18,6 +19,7 @@ from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.tables.coordination import LEASES
 from services.database.tables.fleet import CLUSTERS, REGIONS
+from services.security.secret_values import hash_of, new_secret
 
 GLOBAL_LEASE = "global"
 REGIONAL_PREFIX = "regional/"
@@ -35,6 +37,16 @@ class Lease:
     name: str
     holder: str
     token: int
+    secret: str = field(default="", repr=False, compare=False)
+    """Shown with the token by whoever acts in its name. The number says which lease it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedFence:
+    """The newest token of a lease, and what is stored of its secret; None: it was given by a program that knew of none."""
+
+    token: int
+    secret_hash: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +87,16 @@ async def acquire(
     outlive the lease, as it sees to; None where it watches over none. Asking again as the holder gives a greater token too: what was begun
     with the one before has ended when this returns, or is refused.
     """
+    secret = new_secret()
     cursor = await connection.execute(
-        """INSERT INTO leases AS l (name, holder, address, process_id, token, held_since, expires_at, tasks_stop_after_s)
+        """INSERT INTO leases AS l (name, holder, address, process_id, token, held_since, expires_at, tasks_stop_after_s,
+                                    secret_hash, secret_token)
            VALUES (%(name)s, %(holder)s, %(address)s, %(process_id)s, 1, clock_timestamp(),
-                   clock_timestamp() + make_interval(secs => %(duration_s)s), %(tasks_stop_after_s)s)
+                   clock_timestamp() + make_interval(secs => %(duration_s)s), %(tasks_stop_after_s)s, %(secret_hash)s, 1)
            ON CONFLICT (name) DO UPDATE
               SET holder = excluded.holder, address = excluded.address, process_id = excluded.process_id,
                   token = l.token + 1, held_since = clock_timestamp(),
+                  secret_hash = excluded.secret_hash, secret_token = l.token + 1,
                   tasks_stop_after_s = excluded.tasks_stop_after_s,
                   expires_at = clock_timestamp() + make_interval(secs => %(duration_s)s)
             WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
@@ -93,10 +108,11 @@ async def acquire(
             "process_id": process_id,
             "duration_s": duration_s,
             "tasks_stop_after_s": tasks_stop_after_s,
+            "secret_hash": hash_of(secret),
         },
     )
     row = await cursor.fetchone()
-    return None if row is None else Lease(name, holder, row[0])
+    return None if row is None else Lease(name, holder, row[0], secret)
 
 
 async def renew(connection: AnyConnection, lease: Lease, duration_s: float) -> bool:
@@ -139,12 +155,13 @@ async def fence_regions(connection: AnyConnection, regions: Sequence[RegionId]) 
     """Makes the schedulers of these regions start anew from what this transaction leaves behind.
 
     Waits for what they are writing now; what they would write later in the name of their present lease is refused,
-    because it may have been decided on what is no longer true. Its holder may acquire it again at once.
+    because it may have been decided on what is no longer true. Its holder may acquire it again at once. Nobody is given the
+    secret of the number in between: no order passes with it.
     """
     await connection.execute(
-        """UPDATE leases SET token = token + 1
+        """UPDATE leases SET token = token + 1, secret_hash = %s, secret_token = token + 1
             WHERE name IN (SELECT name FROM leases WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE)""",
-        ([f"{REGIONAL_PREFIX}{region}" for region in regions],),
+        (hash_of(new_secret()), [f"{REGIONAL_PREFIX}{region}" for region in regions]),
     )
 
 
@@ -164,16 +181,20 @@ async def hold_regions(connection: AnyConnection, regions: Sequence[RegionId]) -
     )
 
 
-async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -> int:
-    """The greatest token ever given for the lease of this cluster's region; 0 when none was."""
+async def newest_regional_fence(connection: AnyConnection, cluster: ClusterId) -> IssuedFence:
+    """The greatest token ever given for the lease of this cluster's region, 0 when none was, and the hash of its secret."""
     cursor = await execute(
         connection,
-        select(LEASES.c.token)
+        select(LEASES.c.token, LEASES.c.secret_hash, LEASES.c.secret_token)
         .select_from(LEASES.join(CLUSTERS, LEASES.c.name == literal(REGIONAL_PREFIX) + CLUSTERS.c.region))
         .where(CLUSTERS.c.cluster == cluster),
     )
     row = await cursor.fetchone()
-    return 0 if row is None else int(row[0])
+    if row is None:
+        return IssuedFence(0, None)
+    token, secret_hash, secret_token = row
+    # A program of the version before counts the token on and leaves the secret of another number behind.
+    return IssuedFence(int(token), secret_hash if secret_token == token else None)
 
 
 async def left_s(connection: AnyConnection, name: str) -> float | None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TypedDict
 
 import grpc
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey
 from domain.plan import TaskName
+from services.database.lease_store import Lease
 from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement, JobRendezvous
 from services.regional_scheduler.order_batches import keys_in_requests, plans_in_requests
 from services.tiers.tier_channel import tier_channel
@@ -94,6 +96,13 @@ class ResizeOrder:
     request: cluster_manager_pb2.ResizeAttemptRequest
 
 
+class Fence(TypedDict):
+    """The fields of a request that show in the name of which lease it is made."""
+
+    fencing_token: int
+    fencing_secret: str
+
+
 OutgoingOrder = StartOrders | StopOrders | ForgetOrders | ResizeOrder
 
 
@@ -112,14 +121,14 @@ class ClusterLink:
         cluster: ClusterId,
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],
-        fencing_token: int,
+        lease: Lease,
     ) -> None:
         self.cluster = cluster
         self._connection = 0
         self._reported = False
         self._find_address = find_address
         self._inbox = inbox
-        self._fencing_token = fencing_token
+        self._lease = lease
         self._outgoing: asyncio.Queue[OutgoingOrder] = asyncio.Queue()
 
     def send(self, order: OutgoingOrder, connection: int) -> None:
@@ -147,7 +156,7 @@ class ClusterLink:
         async with tier_channel(address) as channel:
             stub = cluster_manager_pb2_grpc.ClusterManagerStub(channel)
             async with _in_background(self._send_orders(stub)) as sending:
-                reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest(fencing_token=self._fencing_token))
+                reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest(**self._fence()))
                 reading = asyncio.ensure_future(self._read_reports(reports))
                 try:
                     await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
@@ -186,7 +195,7 @@ class ClusterLink:
                 case StartOrders(plans):
                     for some_plans in plans_in_requests(plans):
                         await stub.ExecutePlan(
-                            cluster_manager_pb2.ExecutePlanRequest(plans=some_plans, fencing_token=self._fencing_token),
+                            cluster_manager_pb2.ExecutePlanRequest(plans=some_plans, **self._fence()),
                             timeout=CALL_TIMEOUT_REAL_S,
                         )
                 case StopOrders(attempts, grace_s):
@@ -195,7 +204,7 @@ class ClusterLink:
                             cluster_manager_pb2.StopAttemptRequest(
                                 attempts=[attempt_reference_to_proto(key) for key in some],
                                 grace_s=grace_s,
-                                fencing_token=self._fencing_token,
+                                **self._fence(),
                             ),
                             timeout=CALL_TIMEOUT_REAL_S,
                         )
@@ -204,13 +213,16 @@ class ClusterLink:
                         await stub.ForgetAttempts(
                             cluster_manager_pb2.ForgetAttemptsRequest(
                                 attempts=[attempt_reference_to_proto(key) for key in some],
-                                fencing_token=self._fencing_token,
+                                **self._fence(),
                             ),
                             timeout=CALL_TIMEOUT_REAL_S,
                         )
                 case ResizeOrder(request):
-                    request.fencing_token = self._fencing_token
+                    request.fencing_token, request.fencing_secret = self._lease.token, self._lease.secret
                     await self._resize(stub, request)
+
+    def _fence(self) -> Fence:
+        return {"fencing_token": self._lease.token, "fencing_secret": self._lease.secret}
 
     def _with_those_behind(self, order: ForgetOrders) -> tuple[ForgetOrders, OutgoingOrder | None]:
         """One order for all that are to be forgotten now, and what comes behind them: attempts end one by one, and each call takes

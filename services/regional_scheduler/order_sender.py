@@ -15,6 +15,7 @@ from cluster_manager.attempt_run.run import Phase, stop_grace_s
 from domain.fleet import Region
 from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
+from services.database.lease_store import Lease
 from services.execution.executor import ENDED_PHASES, AttemptStatus
 from services.regional_scheduler.cluster_link import (
     ClusterLink,
@@ -49,13 +50,13 @@ class OrderSender:
         due_attempts: DueAttempts,
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],
-        fencing_token: int,
+        lease: Lease,
     ) -> None:
         self._live = live
         self._due_attempts = due_attempts
         self._find_address = find_address
         self._inbox = inbox
-        self._fencing_token = fencing_token
+        self._lease = lease
         self.links: dict[ClusterId, ClusterLink] = {}
         self._links_changed = asyncio.Event()
         self._connections: dict[ClusterId, int] = {}
@@ -69,7 +70,7 @@ class OrderSender:
             del self.links[cluster]
             self._connections.pop(cluster, None)
         for cluster in sorted(present - self.links.keys()):
-            self.links[cluster] = ClusterLink(cluster, self._find_address, self._inbox, self._fencing_token)
+            self.links[cluster] = ClusterLink(cluster, self._find_address, self._inbox, self._lease)
         self._links_changed.set()
 
     async def run(self) -> None:

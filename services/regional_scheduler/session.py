@@ -98,7 +98,7 @@ class RegionSession:
         self._due_attempts = DueAttempts()
         self._absent = AbsentClusters(memory, self._now_real_s())
         self._sender = OrderSender(
-            memory.region, memory.live, self._due_attempts, self._cluster_address, inbox.put, lease.token
+            memory.region, memory.live, self._due_attempts, self._cluster_address, inbox.put, lease
         )
         self._reports = ReportTaker(memory.live, self._due_attempts, self._sender, self._absent, clock)
         self._applied = AppliedChanges(database, memory, inbox, self._absent, self._sender)

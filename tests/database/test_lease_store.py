@@ -3,12 +3,13 @@ from functools import partial
 
 import pytest
 
-from domain.fleet import Fleet, Region
-from domain.identifiers import RegionId
+from domain.fleet import Cluster, Fleet, Region
+from domain.identifiers import ClusterId, RegionId
 from services.database import fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
-from services.database.lease_store import Lease, LeaseLost
+from services.database.lease_store import IssuedFence, Lease, LeaseLost
+from services.security.secret_values import hash_of
 from tests.database.small_world import until_somebody_waits
 
 
@@ -155,3 +156,53 @@ def test_fenced_region_must_acquire_its_lease_anew(database_url: str) -> None:
             assert anew == Lease("regional/east", "one", 3)
 
     asyncio.run(scenario())
+
+
+def test_each_lease_has_a_secret_of_its_own_of_which_only_a_hash_is_stored(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=_one_cluster()))
+            first = await database.run(lambda connection: _acquire(connection, "one"))
+            anew = await database.run(lambda connection: _acquire(connection, "one"))
+            assert first is not None
+            assert anew is not None
+            assert len(anew.secret) >= 43, "256 bits"
+            assert first.secret != anew.secret
+            assert anew.secret not in repr(anew)
+            assert await database.run(_issued) == IssuedFence(2, hash_of(anew.secret))
+            stored = await database.run(_everything)
+            assert anew.secret not in stored
+            # Somebody else counts it on: nobody has the secret of that number.
+            await database.run(partial(lease_store.fence_regions, regions=[RegionId("east")]))
+            between = await database.run(_issued)
+            assert (between.token, between.secret_hash is None) == (3, False)
+            assert between.secret_hash != hash_of(anew.secret)
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_given_by_a_program_that_knows_no_secrets_has_none(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=_one_cluster()))
+            await database.run(lambda connection: _acquire(connection, "one"))
+            await database.run(_count_on)
+            assert await database.run(_issued) == IssuedFence(2, None)
+
+    asyncio.run(scenario())
+
+
+def _one_cluster() -> Fleet:
+    return Fleet((Region(RegionId("east"), (Cluster(ClusterId("east-a"), ()),)),))
+
+
+async def _issued(connection: AnyConnection) -> IssuedFence:
+    return await lease_store.newest_regional_fence(connection, ClusterId("east-a"))
+
+
+async def _everything(connection: AnyConnection) -> str:
+    return str(await (await connection.execute("SELECT * FROM leases")).fetchall())
+
+
+async def _count_on(connection: AnyConnection) -> None:
+    await connection.execute("UPDATE leases SET token = token + 1, holder = 'of the version before'")

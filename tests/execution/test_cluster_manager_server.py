@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from domain.workload import Command
 from services.clock import CompressedClock, SystemClock
+from services.cluster_manager.fence import STALE_LEASE
 from services.cluster_manager.server import ClusterManagerServer
-from services.cluster_manager.servicers import STALE_ATTEMPT, STALE_LEASE
+from services.cluster_manager.servicers import STALE_ATTEMPT
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import AttemptOrder
 from tests.examples import examples

@@ -9,6 +9,7 @@ import grpc
 
 from domain.identifiers import AttemptNumber, ClusterId, WorkloadId
 from domain.placement import AttemptKey
+from services.database.lease_store import Lease
 from services.grpc_errors import CanonicalErrors, InvalidArgument
 from services.regional_scheduler.cluster_link import (
     ChangeRefused,
@@ -87,7 +88,7 @@ async def _in_link(story: Callable[[RefusesChanges, ClusterLink, asyncio.Queue[L
     async def address(cluster: ClusterId) -> str:
         return f"127.0.0.1:{port}" if cluster == "c" else ""
 
-    link = ClusterLink(ClusterId("c"), address, said.put_nowait, 1)
+    link = ClusterLink(ClusterId("c"), address, said.put_nowait, Lease("regional/r", "it", 1))
     running = asyncio.create_task(link.run())
     try:
         async with asyncio.timeout(60.0):

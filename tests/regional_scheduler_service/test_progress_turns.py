@@ -87,7 +87,7 @@ def in_a_busy_region(database_url: str, story: Callable[[Region], Awaitable[None
             assert lease is not None
             assert memory is not None
             due, clock = DueAttempts(), ManualClock(3000.0)
-            sender = OrderSender(memory.region, memory.live, due, nowhere, unread, lease.token)
+            sender = OrderSender(memory.region, memory.live, due, nowhere, unread, lease)
             reports = ReportTaker(memory.live, due, sender, AbsentClusters(memory, 0.0), clock)
             arrivals, limits = Arrivals(memory, due), RunningLimits()
             recorder = AttemptRecorder(database, lease, memory, due, reports, sender, arrivals, limits, clock)

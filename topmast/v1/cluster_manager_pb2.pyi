@@ -155,8 +155,11 @@ class ExecutePlanRequest(_message.Message):
 
     PLANS_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    FENCING_SECRET_FIELD_NUMBER: _builtins.int
     fencing_token: _builtins.int
     """The lease of the regional scheduler: a call with an older one is refused."""
+    fencing_secret: _builtins.str
+    """The secret that came with this lease: it proves that the caller was given it."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptPlan]: ...
     def __init__(
@@ -164,10 +167,11 @@ class ExecutePlanRequest(_message.Message):
         *,
         plans: _abc.Iterable[Global___AttemptPlan] | None = ...,
         fencing_token: _builtins.int = ...,
+        fencing_secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "plans", b"plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_secret", b"fencing_secret", "fencing_token", b"fencing_token", "plans", b"plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -217,9 +221,12 @@ class StopAttemptRequest(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     GRACE_S_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    FENCING_SECRET_FIELD_NUMBER: _builtins.int
     grace_s: _builtins.float
     """Seconds for the checkpoint; 0: kill at once."""
     fencing_token: _builtins.int
+    fencing_secret: _builtins.str
+    """As in ExecutePlanRequest."""
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptReference]: ...
     def __init__(
@@ -228,10 +235,11 @@ class StopAttemptRequest(_message.Message):
         attempts: _abc.Iterable[Global___AttemptReference] | None = ...,
         grace_s: _builtins.float = ...,
         fencing_token: _builtins.int = ...,
+        fencing_secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "fencing_token", b"fencing_token", "grace_s", b"grace_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "fencing_secret", b"fencing_secret", "fencing_token", b"fencing_token", "grace_s", b"grace_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,6 +270,7 @@ class ResizeAttemptRequest(_message.Message):
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     WORK_RATE_FIELD_NUMBER: _builtins.int
+    FENCING_SECRET_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     fencing_token: _builtins.int
@@ -269,6 +278,8 @@ class ResizeAttemptRequest(_message.Message):
     """Which change of its placements this is, counted from 1: an earlier one than the newest seen changes nothing."""
     work_rate: _builtins.float
     """Emulated: seconds of work per second from now on, with all its placements, those in other clusters too. 0: one."""
+    fencing_secret: _builtins.str
+    """As in ExecutePlanRequest."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[_workload_pb2.TaskPlacement]:
         """All placements of the attempt in this cluster from now on."""
@@ -282,10 +293,11 @@ class ResizeAttemptRequest(_message.Message):
         fencing_token: _builtins.int = ...,
         revision: _builtins.int = ...,
         work_rate: _builtins.float = ...,
+        fencing_secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fencing_token", b"fencing_token", "placements", b"placements", "revision", b"revision", "work_rate", b"work_rate", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fencing_secret", b"fencing_secret", "fencing_token", b"fencing_token", "placements", b"placements", "revision", b"revision", "work_rate", b"work_rate", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -516,18 +528,22 @@ class WatchStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    FENCING_SECRET_FIELD_NUMBER: _builtins.int
     fencing_token: _builtins.int
     """The lease of the regional scheduler, which is about to give orders: older ones are refused from now on, so that
     what the first message does not name will not be started by an order that is still on its way. 0: an onlooker.
     """
+    fencing_secret: _builtins.str
+    """As in ExecutePlanRequest."""
     def __init__(
         self,
         *,
         fencing_token: _builtins.int = ...,
+        fencing_secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_secret", b"fencing_secret", "fencing_token", b"fencing_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -567,8 +583,10 @@ class ForgetAttemptsRequest(_message.Message):
 
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    FENCING_SECRET_FIELD_NUMBER: _builtins.int
     fencing_token: _builtins.int
     """As in ExecutePlanRequest."""
+    fencing_secret: _builtins.str
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptReference]: ...
     def __init__(
@@ -576,10 +594,11 @@ class ForgetAttemptsRequest(_message.Message):
         *,
         attempts: _abc.Iterable[Global___AttemptReference] | None = ...,
         fencing_token: _builtins.int = ...,
+        fencing_secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "fencing_token", b"fencing_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "fencing_secret", b"fencing_secret", "fencing_token", b"fencing_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,6 +23,18 @@ LEASES: Final = Table(
     # Of a cluster: so many real seconds after its end at most tasks run on; null: nothing runs under it, or it was given
     # when that was not said yet.
     optional("tasks_stop_after_s", Float),
+    # Of the secret that its holder was given with the number `secret_token`: orders in its name show both. Where that is not
+    # the present number, or null, a program was the giver that knew of no secrets.
+    optional("secret_hash", Text),
+    optional("secret_token", BigInteger),
+)
+
+SERVICE_SECRETS: Final = Table(
+    # What processes of the service share and nobody else knows; made by the first that asks.
+    "service_secrets",
+    METADATA,
+    key("name", NAME),
+    required("secret", Text),
 )
 
 FITTING_PROGRAMS: Final = Table(
