@@ -39,8 +39,17 @@ from services.execution.executor import (
     UnknownAttempt,
     UnknownTask,
 )
-from services.grpc_errors import Exhausted, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.grpc_errors import (
+    Exhausted,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    Unauthenticated,
+    Unavailable,
+)
 from services.metrics.service_metrics import ServiceMetrics
+from services.security.secret_sessions import ForeignSession
 from services.storage.storage_folder import StoreFailed
 from services.tracing.traces import NoTraces, Traces
 from services.wire.plans import attempt_to_text
@@ -55,6 +64,9 @@ STALE_ATTEMPT = "STALE_ATTEMPT"
 
 _RETRY_AFTER_S = 0.5
 _STORE_AGAIN_S = 5.0
+
+_GREATEST_AMOUNT = 2.0**53
+"""Of anything that a task reports: greater ones cannot be counted step by step, and no training has so many."""
 
 _CHANGES_AT_ONCE = 256
 """To make a message of more would hold the event loop up."""
@@ -278,6 +290,8 @@ def _check_amounts(**amounts: float) -> None:
     for field, amount in amounts.items():
         if not (math.isfinite(amount) and amount >= 0):
             raise InvalidArgument.of(field, f"is {amount}; it must be a finite number that is not negative")
+        if amount > _GREATEST_AMOUNT:
+            raise InvalidArgument.of(field, f"is {amount:g}; it must be at most {_GREATEST_AMOUNT:.0f}")
 
 
 @contextmanager
@@ -285,6 +299,8 @@ def _told_to_the_caller() -> Iterator[None]:
     """Turns an executor's refusals into those of a call."""
     try:
         yield
+    except ForeignSession as refusal:
+        raise (PermissionDenied if refusal.shown else Unauthenticated)(str(refusal)) from refusal
     except UnknownAttempt as refusal:
         raise NotFound("attempt", attempt_to_text(refusal.key)) from refusal
     except StaleOrder as refusal:

@@ -171,7 +171,7 @@ def task_from_proto(message: training_session_pb2.TaskReference) -> TaskReferenc
     except MalformedMessage as malformed:
         raise malformed.under("task") from None
     key = AttemptKey(WorkloadId(message.workload), AttemptNumber(message.attempt))
-    return TaskReference(key, JobName(message.job), message.task)
+    return TaskReference(key, JobName(message.job), message.task, message.token)
 
 
 def log_request_from_proto(message: cluster_manager_pb2.ReadLogsRequest) -> LogRequest:

@@ -20,7 +20,7 @@ from services.cluster_manager.call_checks import ClusterCallChecks
 from services.cluster_manager.server import ClusterManagerServer
 from services.cluster_manager.task_guard import TaskGuard, guard_interval_s
 from services.configuration import Configuration
-from services.database import fleet_store, lease_store
+from services.database import fleet_store, lease_store, secret_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
@@ -31,6 +31,7 @@ from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
 from services.security.authentication import Authentication
 from services.security.authorization import Authorization
+from services.security.secret_sessions import SessionTokens
 from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -116,8 +117,9 @@ class ClusterManagerTier:
         """Serves until the cluster belongs to another region: other machines are taken over, what runs runs on."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
             revision, region, machines = await self._load(self._load_machines)
+            tokens = SessionTokens(await self._load_or_make_secret())
             guard = TaskGuard(self._database, keeper.certain_until_real_s, self._configuration.lease)
-            executor = self._make_executor(machines, guard.left_s)
+            executor = self._make_executor(machines, guard.left_s, tokens)
             server = ClusterManagerServer(
                 self._cluster,
                 executor,
@@ -158,6 +160,12 @@ class ClusterManagerTier:
         region, machines = await fleet_store.machines_of_cluster(connection, self._cluster)
         return await _fleet_revision(connection), region, machines
 
+    async def _load_or_make_secret(self) -> str:
+        return await self._database.run(
+            lambda connection: secret_store.secret_of_task_sessions(connection, self._cluster),
+            give_up_after_s=float("inf"),
+        )
+
     async def _issued_fence(self) -> IssuedFence:
         """Of the lease of this cluster's region: orders under an older one are refused."""
         return await self._database.run(
@@ -165,7 +173,9 @@ class ClusterManagerTier:
             give_up_after_s=_LOOK_UP_PATIENCE_REAL_S,
         )
 
-    def _make_executor(self, machines: tuple[MachineId, ...], allowed_s: Callable[[], float]) -> Executor:
+    def _make_executor(
+        self, machines: tuple[MachineId, ...], allowed_s: Callable[[], float], tokens: SessionTokens
+    ) -> Executor:
         if not self._on_ray:
             return EmulatedExecutor(self._clock, machines)
         # An emulation does not need it.
@@ -183,6 +193,7 @@ class ClusterManagerTier:
             memory=self._configuration.task_memory.settings(),
             build_timeout_s=self._configuration.environments.build_timeout_real_s,
             tasks=self._configuration.tasks.settings(),
+            tokens=tokens,
         )
         _log.info("what holds tasks on this machine", cluster=self._cluster, holding=str(how_held()))
         processes = RayExecutor(self._cluster, machines, self._clock, configuration, allowed_s)

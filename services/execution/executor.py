@@ -148,11 +148,12 @@ Change = AttemptStatus | MachineStatus
 
 
 class TaskReference(NamedTuple):
-    """One task of one attempt: the caller."""
+    """One task of one attempt: the caller, and what it shows to prove that it is."""
 
     key: AttemptKey
     job: JobName
     task: int
+    token: str = ""
 
 
 class TaskReport(NamedTuple):
@@ -306,11 +307,12 @@ class Executor(Protocol):
         ...
 
     async def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
-        """A task reports how far it is. Raises StaleOrder or UnknownAttempt: then it has no business running."""
+        """A task reports how far it is. Raises StaleOrder or UnknownAttempt: then it has no business running; and ForeignSession
+        before anything else, when the caller is not of that attempt."""
         ...
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
-        """A task reports a complete checkpoint. Raises StaleOrder or UnknownAttempt."""
+        """A task reports a complete checkpoint. Raises ForeignSession, StaleOrder or UnknownAttempt."""
         ...
 
     def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from domain.identifiers import JobName
@@ -43,6 +43,7 @@ class GangStart:
     stores: StoreUrls
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
+    session_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +386,7 @@ class Gang:
                         allowed_until_s,
                         start.memory,
                         start.tasks,
+                        start.session_token,
                     )
                 )
             )

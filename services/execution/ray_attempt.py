@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +40,7 @@ from services.execution.task_logs import TaskLogs
 from services.execution.task_paths import TaskPaths
 from services.execution.task_user import TaskSettings
 from services.progress_pace import TOLD
+from services.security.secret_sessions import SessionTokens
 from services.storage.storage_folder import StoreFailed
 from services.storage.store_urls import StoreUrls
 
@@ -69,6 +70,8 @@ class RayExecutorConfiguration:
     build_timeout_s: float = BUILD_TIMEOUT_S
     """So long the environment of a task may be built."""
     tasks: TaskSettings = TaskSettings()
+    tokens: SessionTokens = field(default_factory=SessionTokens)
+    """Of those with which tasks report; managers that come later must have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ class RayAttempt:
     def __init__(self, order: AttemptOrder, surroundings: AttemptSurroundings) -> None:
         self.key: AttemptKey = order.key
         self.published = False
+        self.began_without_token = False
+        """It was started by the version before: its tasks have nothing to show."""
         self.ended = asyncio.Event()
         self.status = AttemptStatus(
             order.key,
@@ -151,6 +156,7 @@ class RayAttempt:
             return None
         attempt._gang = gang
         attempt._order = gang.order
+        attempt.began_without_token = not all(getattr(one, "gives_tokens", False) for _, one in found)
         attempt._started = not gang.untouched
         if gang.asked_to_stop:
             # The runners remember until when; the specification says the most it can be.
@@ -345,7 +351,13 @@ class RayAttempt:
         configuration = self._surroundings.configuration
         address = self._surroundings.session_address
         return GangStart(
-            address, started_s, configuration.home, configuration.stores, configuration.memory, configuration.tasks
+            address,
+            started_s,
+            configuration.home,
+            configuration.stores,
+            configuration.memory,
+            configuration.tasks,
+            configuration.tokens.token_of(self.key),
         )
 
     async def _fetch_files(self) -> None:

@@ -350,6 +350,8 @@ class RayExecutor:
 
     def _attempt_of(self, task: TaskReference) -> RayAttempt:
         attempt = self._attempts.get(task.key)
+        if task.token or attempt is None or not attempt.began_without_token:
+            self._configuration.tokens.check(task.key, task.token)
         if attempt is not None and not attempt.status.ended:
             return attempt
         key = task.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -69,6 +69,8 @@ class RunnerDescription:
     report: RunnerReport
     clock_s: float = 0.0
     """The runner's own clock (see `TaskRunner.allow`)."""
+    gives_tokens: bool = True
+    """Runners of the version before do not say this: they have started their task without the token that it reports with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,4 @@ class TaskStart:
     """On the runner's own clock: what is started later than that is not started at all."""
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
+    session_token: str = field(default="", repr=False)

@@ -78,6 +78,7 @@ def task_environment(
     *,
     paths: TaskPaths,
     session_address: str,
+    session_token: str = "",
     rendezvous: Rendezvous,
     inherited: Mapping[str, str],
     program_directory: Path,
@@ -106,6 +107,7 @@ def task_environment(
     return environment | {
         "TOPMAST_CHECKPOINT_DIRECTORY": str(paths.checkpoint_directory(key.workload)),
         "TOPMAST_SESSION_ADDRESS": session_address,
+        "TOPMAST_SESSION_TOKEN": session_token,
         "RANK": str(ranks.index(placement.task)),
         "WORLD_SIZE": str(len(ranks)),
         "LOCAL_RANK": str(on_machine.index(placement.task)),

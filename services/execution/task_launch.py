@@ -68,6 +68,7 @@ class TaskPlace:
             self.placement,
             paths=paths,
             session_address=start.session_address,
+            session_token=start.session_token,
             rendezvous=start.rendezvous,
             inherited=os.environ,
             program_directory=Path(sys.executable).parent,

@@ -20,6 +20,7 @@ from services.execution.memory_watch import MemorySettings
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
 from services.execution.task_user import TaskSettings
+from services.security.secret_sessions import SessionTokens
 from services.storage.store_urls import StoreUrls
 from tests.execution.conftest import MACHINES, cluster_of
 from tests.house.session_guards import SESSION_VARIABLE
@@ -52,6 +53,7 @@ def make_executor(
         memory=memory or MemorySettings(),
         build_timeout_s=build_timeout_s,
         tasks=tasks or TaskSettings(variables=(SESSION_VARIABLE,)),
+        tokens=SessionTokens(str(home)),  # the next manager of the same home has the same
     )
     return RayExecutor(cluster or cluster_of(home), MACHINES, SystemClock(), configuration, allowed_s)
 

@@ -24,6 +24,7 @@ from services.execution.executor import (
     TaskReport,
     UnknownAttempt,
 )
+from services.security.secret_sessions import SessionTokens
 from tests.execution.conftest import MACHINES
 from tests.execution.live import (
     Watched,
@@ -429,12 +430,13 @@ def test_tasks_of_no_or_an_old_attempt_are_turned_away(home: Path) -> None:
             await watched.phase(key(attempt=2), AttemptPhase.COMPLETED)
             for number in (1, 2):
                 with pytest.raises(StaleOrder):
-                    await watched.executor.heartbeat(reference(number), TaskReport(1.0, 1.0))
+                    await watched.executor.heartbeat(reference(home, number), TaskReport(1.0, 1.0))
             with pytest.raises(UnknownAttempt):
-                await watched.executor.heartbeat(reference(3), TaskReport(1.0, 1.0))
+                await watched.executor.heartbeat(reference(home, 3), TaskReport(1.0, 1.0))
 
     asyncio.run(scenario())
 
 
-def reference(number: int) -> TaskReference:
-    return TaskReference(AttemptKey(WorkloadId("w"), AttemptNumber(number)), JobName("train"), 0)
+def reference(home: Path, number: int) -> TaskReference:
+    key = AttemptKey(WorkloadId("w"), AttemptNumber(number))
+    return TaskReference(key, JobName("train"), 0, SessionTokens(str(home)).token_of(key))

@@ -23,6 +23,11 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_http_proxy", 0),
 )
+_REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+)
 _SMOOTHING = 0.5
 """How much of the reported throughput is from the last interval; the rest from before."""
 
@@ -54,13 +59,14 @@ class Reporter:
         self._task = task
         self._interval_s = interval_s
         self._reference = training_session_pb2.TaskReference(
-            workload=task.workload, attempt=task.attempt, job=task.job, task=task.task
+            workload=task.workload, attempt=task.attempt, job=task.job, task=task.task, token=task.session_token
         )
         self._saved: deque[_Saved] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._address = ""
         self._channel: grpc.Channel | None = None
+        self._refused = False
         self._throughput = 0.0
         self._measured = (time.monotonic(), 0.0)
         self._first_step: _Step | None = None
@@ -156,6 +162,14 @@ class Reporter:
             self.stop_deadline_s = time.monotonic()
             self.stale = self.should_stop = True
             self._saved.clear()
+        elif code in _REFUSALS:
+            if not self._refused:
+                said = cast("grpc.Call", error).details()
+                _log.warning("the cluster manager does not take what this task reports: %s", said)
+            self._refused = True
+            if code is grpc.StatusCode.INVALID_ARGUMENT:
+                # It would be refused each time, and hold up all that comes after it.
+                self._saved.clear()
         else:
             _log.debug("the cluster manager at %s does not answer: %s", self._address, code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,6 +26,8 @@ class TaskEnvironment:
     checkpoint_directory: Path
     session_address: str
     task_file: Path | None
+    session_token: str = field(default="", repr=False)
+    """What proves to the cluster manager that this is a task of the attempt."""
 
     @staticmethod
     def of(variables: Mapping[str, str]) -> TaskEnvironment | None:
@@ -45,6 +47,7 @@ class TaskEnvironment:
             checkpoint_directory=Path(variables["TOPMAST_CHECKPOINT_DIRECTORY"]) / quote(job, safe=""),
             session_address=variables.get("TOPMAST_SESSION_ADDRESS", ""),
             task_file=Path(task_file) if task_file else None,
+            session_token=variables.get("TOPMAST_SESSION_TOKEN", ""),
         )
 
     def mark_session_opened(self) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!topmast/v1/training_session.proto\x12\ntopmast.v1\"M\n\rTaskReference\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0c\n\x04task\x18\x04 \x01(\x05\"\xab\x01\n\x10HeartbeatRequest\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.topmast.v1.TaskReference\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x18\n\x10steps_per_second\x18\x03 \x01(\x01\x12\x13\n\x0biteration_s\x18\x04 \x01(\x01\x12\x1a\n\x12largest_tensor_mib\x18\x05 \x01(\x01\x12\x11\n\tmodel_mib\x18\x06 \x01(\x01\">\n\x11HeartbeatResponse\x12\x13\n\x0bshould_stop\x18\x01 \x01(\x08\x12\x14\n\x0cgrace_left_s\x18\x02 \x01(\x01\"a\n\x16\x43heckpointSavedRequest\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.topmast.v1.TaskReference\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x19\n\x17\x43heckpointSavedResponse2\xb7\x01\n\x0fTrainingSession\x12H\n\tHeartbeat\x12\x1c.topmast.v1.HeartbeatRequest\x1a\x1d.topmast.v1.HeartbeatResponse\x12Z\n\x0f\x43heckpointSaved\x12\".topmast.v1.CheckpointSavedRequest\x1a#.topmast.v1.CheckpointSavedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!topmast/v1/training_session.proto\x12\ntopmast.v1\"\\\n\rTaskReference\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0c\n\x04task\x18\x04 \x01(\x05\x12\r\n\x05token\x18\x05 \x01(\t\"\xab\x01\n\x10HeartbeatRequest\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.topmast.v1.TaskReference\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x18\n\x10steps_per_second\x18\x03 \x01(\x01\x12\x13\n\x0biteration_s\x18\x04 \x01(\x01\x12\x1a\n\x12largest_tensor_mib\x18\x05 \x01(\x01\x12\x11\n\tmodel_mib\x18\x06 \x01(\x01\">\n\x11HeartbeatResponse\x12\x13\n\x0bshould_stop\x18\x01 \x01(\x08\x12\x14\n\x0cgrace_left_s\x18\x02 \x01(\x01\"a\n\x16\x43heckpointSavedRequest\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.topmast.v1.TaskReference\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x19\n\x17\x43heckpointSavedResponse2\xb7\x01\n\x0fTrainingSession\x12H\n\tHeartbeat\x12\x1c.topmast.v1.HeartbeatRequest\x1a\x1d.topmast.v1.HeartbeatResponse\x12Z\n\x0f\x43heckpointSaved\x12\".topmast.v1.CheckpointSavedRequest\x1a#.topmast.v1.CheckpointSavedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,15 +32,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'topmast.v1.training_session
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TASKREFERENCE']._serialized_start=49
-  _globals['_TASKREFERENCE']._serialized_end=126
-  _globals['_HEARTBEATREQUEST']._serialized_start=129
-  _globals['_HEARTBEATREQUEST']._serialized_end=300
-  _globals['_HEARTBEATRESPONSE']._serialized_start=302
-  _globals['_HEARTBEATRESPONSE']._serialized_end=364
-  _globals['_CHECKPOINTSAVEDREQUEST']._serialized_start=366
-  _globals['_CHECKPOINTSAVEDREQUEST']._serialized_end=463
-  _globals['_CHECKPOINTSAVEDRESPONSE']._serialized_start=465
-  _globals['_CHECKPOINTSAVEDRESPONSE']._serialized_end=490
-  _globals['_TRAININGSESSION']._serialized_start=493
-  _globals['_TRAININGSESSION']._serialized_end=676
+  _globals['_TASKREFERENCE']._serialized_end=141
+  _globals['_HEARTBEATREQUEST']._serialized_start=144
+  _globals['_HEARTBEATREQUEST']._serialized_end=315
+  _globals['_HEARTBEATRESPONSE']._serialized_start=317
+  _globals['_HEARTBEATRESPONSE']._serialized_end=379
+  _globals['_CHECKPOINTSAVEDREQUEST']._serialized_start=381
+  _globals['_CHECKPOINTSAVEDREQUEST']._serialized_end=478
+  _globals['_CHECKPOINTSAVEDRESPONSE']._serialized_start=480
+  _globals['_CHECKPOINTSAVEDRESPONSE']._serialized_end=505
+  _globals['_TRAININGSESSION']._serialized_start=508
+  _globals['_TRAININGSESSION']._serialized_end=691
 # @@protoc_insertion_point(module_scope)

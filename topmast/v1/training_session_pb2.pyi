@@ -26,10 +26,13 @@ class TaskReference(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     job: _builtins.str
     task: _builtins.int
+    token: _builtins.str
+    """From its environment (TOPMAST_SESSION_TOKEN): proves that the caller is of this attempt. Without it a call is refused."""
     def __init__(
         self,
         *,
@@ -37,10 +40,11 @@ class TaskReference(_message.Message):
         attempt: _builtins.int = ...,
         job: _builtins.str = ...,
         task: _builtins.int = ...,
+        token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job", b"job", "task", b"task", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job", b"job", "task", b"task", "token", b"token", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
