@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from services.log_settings import LogSettings
+from services.security.secret_texts import hide_passwords
 
 _LEVEL = logging.INFO
 
@@ -34,14 +35,19 @@ def configure_logging(file: Path | None = None, settings: LogSettings | None = N
     ]
     if file is None:
         structlog.configure(
-            processors=[*shared, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())],
+            processors=[*shared, hide_passwords, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())],
             wrapper_class=structlog.make_filtering_bound_logger(_LEVEL),
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         )
         return
     written = _logger(file, settings or LogSettings())
     structlog.configure(
-        processors=[*shared, structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()],
+        processors=[
+            *shared,
+            structlog.processors.dict_tracebacks,
+            hide_passwords,
+            structlog.processors.JSONRenderer(),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVEL),
         logger_factory=lambda *_: written,
     )

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL: a real server whose data is in `TOPMAST_HOME/postgres`, started when it is needed.
 
 A supervisor of its own (supervisor.py) keeps the server running; neither belongs to the process that asked for them,
-so that the database outlives every tier. Every user of this machine that may read the home folder reaches it by URL.
+so that the database outlives every tier. It asks for a password, which is in a file that only the user of the service reads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import psutil
 import psycopg
 
 from services.database.server_processes import end_server_processes, find_server_processes
+from services.security.secret_files import make_private_folders
 from topmast_server.processes import module_command
 
 DATABASE_NAME = "topmast"
@@ -67,6 +68,11 @@ class EmbeddedLayout:
         return self.folder / "supervisor.lock"
 
     @property
+    def pass_file(self) -> Path:
+        """The password of the server, as libpq reads it (`services.database.server_password`)."""
+        return self.folder / "pgpass"
+
+    @property
     def ready(self) -> Path:
         """Exists from the moment the server first answered until it is stopped on purpose: {"url": ...}."""
         return self.folder / "ready.json"
@@ -81,10 +87,9 @@ class EmbeddedLayout:
         return Path("/tmp") / f"topmast-{digest}"  # noqa: S108 - a private folder: see make_private_folder
 
     def url(self, database: str = DATABASE_NAME) -> str:
-        """The URL of one of its databases, for libpq and SQLAlchemy alike."""
-        return (
-            f"postgresql://{SERVER_USER}@/{quote(database)}?host={quote(str(self.socket_folder), safe='')}&port={_PORT}"
-        )
+        """The URL of one of its databases, for libpq and SQLAlchemy alike. It names the file with the password, and does not hold it."""
+        socket_folder, pass_file = quote(str(self.socket_folder), safe=""), quote(str(self.pass_file), safe="")
+        return f"postgresql://{SERVER_USER}@/{quote(database)}?host={socket_folder}&port={_PORT}&passfile={pass_file}"
 
 
 def start_embedded(
@@ -104,7 +109,7 @@ def start_embedded(
         EmbeddedServerFailed: it does not start or does not answer in time; says what its logs say.
     """
     layout = EmbeddedLayout.of(home)
-    layout.folder.mkdir(parents=True, exist_ok=True)
+    make_private_folders(layout.folder.parent, layout.folder)
     supervisor: int | None = None
     deadline = time.monotonic() + patience_s
     while True:

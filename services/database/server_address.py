@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from services.database.embedded import start_embedded
 from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
+from services.security.secret_texts import without_passwords
 
 URL_VARIABLE = "TOPMAST_DATABASE_URL"
 OLDEST_MAJOR_VERSION = 15
@@ -50,7 +51,11 @@ def normalise_url(url: str) -> str:
     try:
         parameters = conninfo_to_dict(normal)
     except psycopg.ProgrammingError as error:
-        raise UnsuitableDatabase(f"{URL_VARIABLE} cannot be read: {str(error).strip()}") from error
+        # What libpq says repeats what it could not read, which may be a part of the password.
+        said = type(error).__name__
+        raise UnsuitableDatabase(
+            f"{URL_VARIABLE} cannot be read ({said}): in a name or a password, @ is written as %40, : as %3A, / as %2F, % as %25"
+        ) from None
     if "," in f"{parameters.get('host', '')}{parameters.get('hostaddr', '')}" and _WHICH not in parameters:
         # A replica answers, too, and refuses whatever is written.
         normal += f"{'&' if '?' in normal else '?'}{_WHICH}=read-write"
@@ -66,7 +71,9 @@ def check_server(url: str) -> None:
         with psycopg.connect(url, connect_timeout=10) as connection:
             version = connection.info.server_version
     except psycopg.OperationalError as error:
-        raise DatabaseUnavailable(f"no database answers at {URL_VARIABLE}: {str(error).strip()}") from error
+        raise DatabaseUnavailable(
+            f"no database answers at {URL_VARIABLE}: {without_passwords(str(error).strip())}"
+        ) from error
     if version // 10_000 < OLDEST_MAJOR_VERSION:
         raise UnsuitableDatabase(
             f"the database at {URL_VARIABLE} is PostgreSQL {version // 10_000}.{version % 10_000}: "

@@ -39,7 +39,9 @@ from services.database.server_owner import (
     run_as,
     server_environment,
 )
+from services.database.server_password import require_password, settle_rules
 from services.database.server_processes import end_server_processes, remove_stale_locks
+from services.security.secret_files import keep_files_private, make_private_folders
 
 _log = structlog.get_logger(__name__)
 
@@ -145,6 +147,7 @@ class Supervisor:
         if layout.server_log.exists() and layout.server_log.stat().st_size > _GREATEST_LOG_BYTES:
             layout.server_log.replace(layout.server_log.with_suffix(".log.old"))
         self._make_programs_usable()
+        settle_rules(layout.data, layout.pass_file, owner)
         version_file = layout.data / "PG_VERSION"
         if not version_file.exists():
             self._initialise()
@@ -221,7 +224,10 @@ class Supervisor:
         return True
 
     def _publish(self) -> None:
-        """Creates our database on a new server and publishes where it is."""
+        """Has the server ask for its password, creates our database on a new one, and publishes where it is."""
+        layout = self._layout
+        if require_password(layout.url("postgres"), SERVER_USER, layout.data, layout.pass_file, self._owner):
+            _log.info("the database has a password of its own from now on", file=str(layout.pass_file))
         with psycopg.connect(self._layout.url("postgres"), autocommit=True) as connection:
             known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE_NAME]).fetchone()
             if known is None:
@@ -319,8 +325,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--setting", action="append", default=[], help="a further setting of PostgreSQL: name=value")
     parser.add_argument("--stop-with-standard-input", action="store_true", help="stop when standard input closes")
     options = parser.parse_args(arguments)
+    keep_files_private()
     layout = EmbeddedLayout.of(options.home)
-    layout.folder.mkdir(parents=True, exist_ok=True)
+    make_private_folders(layout.folder.parent, layout.folder)
     lock = take_lock(layout)
     if lock is None:
         _log.info("another supervisor is running already")

@@ -32,6 +32,7 @@ from services.execution.reaper_process import start_reaper
 from services.execution.task_environment import is_inherited
 from services.execution.task_paths import last_lines
 from services.execution.task_user import TaskUser
+from services.security.secret_files import umask_of_tasks
 from topmast_server.processes import module_command
 
 BUILD_TIMEOUT_S = 1_800.0
@@ -56,6 +57,8 @@ class EnvironmentPreparation:
         self._getting: asyncio.Task[PreparedEnvironment] | None = None
         self._builder: Process | None = None
         self._in_use: int | None = None
+        self.folder: Path | None = None
+        """What it is in, once it is ready."""
 
     async def ready(self, home: Path, log: Path, within_s: float) -> PreparedEnvironment:
         """What is ready now. May be asked again: the first one's time counts. Raises EnvironmentNotBuilt, also when that is over, and when
@@ -117,6 +120,7 @@ class EnvironmentPreparation:
             self._in_use = await asyncio.to_thread(place.use)
             prepared = place.prepared()
             if self._in_use is not None and prepared is not None:
+                self.folder = place.folder
                 return prepared
 
     async def _build_within(self, within_s: float, task: EnvironmentTask, log: Path) -> None:
@@ -140,6 +144,10 @@ class EnvironmentPreparation:
             "directory": "/",
             "log": str(log),
         }
+        mask = umask_of_tasks(os.environ)
+        if mask is not None:
+            # Tasks of another user run what is built; the folder that it is in is closed to all but them.
+            launch["umask"] = mask
         self._builder = await start_reaper()
         try:
             answer = await _ask(self._builder, launch)

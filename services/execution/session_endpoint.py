@@ -21,6 +21,7 @@ from typing import Protocol
 from services.execution import task_reaper
 from services.execution.reaper_process import answer_of_reaper, start_reaper, tell_reaper
 from services.execution.session_frames import CHUNK_BYTES, FrameKind, SessionCommand, TerminalSize
+from services.security.secret_files import umask_of_tasks
 
 _CONNECT_TIMEOUT_S = 10.0
 _END_OF_TRANSMISSION = b"\x04"
@@ -85,6 +86,9 @@ class CommandPlace:
             "standard": list(standard),
             "terminal": command.terminal is not None,
         }
+        mask = umask_of_tasks(os.environ)
+        if mask is not None:
+            launch["umask"] = mask
         if self.user is not None:
             launch["user"] = self.user
         return launch

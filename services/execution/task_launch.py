@@ -19,6 +19,7 @@ from services.execution.task_journal import TaskJournal
 from services.execution.task_paths import TaskPaths
 from services.execution.task_reaper import Launch
 from services.execution.task_user import TaskUser, task_user
+from services.security.secret_files import umask_of_tasks
 
 _OF_ENGINES = (
     "CONTAINER_HOST",
@@ -83,8 +84,11 @@ class TaskPlace:
             )
         task_directory = paths.task_directory(key, self.placement.job, self.placement.task)
         if user is not None:
-            own = [checkpoints, task_directory]
+            self.log.touch()
+            own = [checkpoints, task_directory, self.log]
             user.give(start.home, own if self.directory == start.home else [*own, self.directory])
+            if preparation is not None and preparation.folder is not None:
+                user.reach(start.home, preparation.folder)
         launch: Launch = {
             "arguments": program.arguments,
             "environment": program.environment,
@@ -93,6 +97,9 @@ class TaskPlace:
             "afterwards": program.afterwards,
             "journal": str(TaskJournal.of(paths, self.order, self.placement).file),
         }
+        mask = umask_of_tasks(os.environ)
+        if mask is not None:
+            launch["umask"] = mask
         if user is not None and not program.afterwards:
             # The program that runs containers is the service's; inside, the container has the user.
             launch["user"] = user.launched()

@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote
 from domain.identifiers import AttemptNumber, JobName, WorkloadId
 from domain.placement import AttemptKey
 
+ROOT = 0
+
 TASK_FILE_NAME = "task.json"
 COMMANDS_FILE_NAME = "commands"
 """How many commands run beside the task that somebody has typed; there is none before the first."""
@@ -129,4 +131,8 @@ def write_whole(path: Path, content: str) -> None:
     written.unlink(missing_ok=True)
     with open(written, "x", encoding="utf-8") as file:  # noqa: PTH123  # of pathlib's `touch` and `write_text` none refuses what is there
         file.write(content)
+        folder = path.parent.stat()
+        if os.geteuid() == ROOT and folder.st_uid != ROOT:
+            # Of a task that runs as another user, who is to read it.
+            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
     written.replace(path)

@@ -58,6 +58,8 @@ class Launch(TypedDict):
     environment: dict[str, str]
     directory: str
     log: str
+    umask: NotRequired[int]
+    """For the files that it makes; otherwise as this process has it."""
     afterwards: NotRequired[list[str]]
     """Run when everything has ended: what ends that which is no descendant, as a container is none."""
     standard: NotRequired[list[int]]
@@ -217,6 +219,7 @@ def _start(launch: Launch, prctl: Callable[[int, int], None]) -> subprocess.Pope
             stdout=writing,
             stderr=complaining,
             start_new_session=True,
+            umask=launch.get("umask", -1),
             preexec_fn=begin,  # noqa: PLW1509  # safe: this program has one thread
         )
 

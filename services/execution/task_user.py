@@ -69,14 +69,19 @@ class TaskUser:
                     f" (chmod o+x {ancestor}), or have TOPMAST_HOME elsewhere"
                 )
         for folder in folders:
-            way = [home, *(parent for parent in reversed(folder.parents) if home in parent.parents)]
-            for passed in way:
-                mode = stat.S_IMODE(passed.stat().st_mode)
-                if not self.may_pass(passed):
-                    passed.chmod(mode | _MAY_PASS)
+            self.reach(home, folder)
             self._own(folder)
 
+    def reach(self, home: Path, folder: Path) -> None:
+        """What is between the home and this folder can be passed. Raises OSError."""
+        for passed in [home, *(parent for parent in reversed(folder.parents) if home in parent.parents)]:
+            if not self.may_pass(passed):
+                passed.chmod(stat.S_IMODE(passed.stat().st_mode) | _MAY_PASS)
+
     def _own(self, folder: Path) -> None:
+        if not folder.is_dir():
+            os.chown(folder, self.user_id, self.group_id, follow_symlinks=False)
+            return
         for _, folders, files, descriptor in os.fwalk(folder):
             os.fchown(descriptor, self.user_id, self.group_id)
             for name in (*folders, *files):

@@ -34,6 +34,7 @@ from services.log_output import configure_logging
 from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.clock_record import ClockKept, settle_clock
 from services.runtime.executor_kind import ExecutorKind
+from services.runtime.handed_options import take_options
 from services.runtime.home import HomeLayout
 from services.runtime.home_processes import ProcessesLeft, end_processes_of
 from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock
@@ -49,6 +50,8 @@ from services.runtime.tier_messages import ChildSettings, Surroundings
 from services.runtime.tier_place import TierKind, TierPlace
 from services.runtime.watcher_link import WatcherLink
 from services.security.home_tokens import home_token, keep_home_tokens
+from services.security.secret_files import keep_files_private
+from services.security.secret_texts import without_passwords
 from services.tiers.free_port import PortNotAvailable, free_port, require_port
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
@@ -418,13 +421,14 @@ def _stop_on_signals(stop: asyncio.Event, at_once: asyncio.Event) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The host process: takes HostOptions in JSON."""
+    """The host process: takes HostOptions, in JSON, from a descriptor that it has inherited."""
     parser = argparse.ArgumentParser(prog="python -m services.runtime.host", description=__doc__)
-    parser.add_argument("options", help="HostOptions, in JSON")
+    parser.add_argument("options", help="the descriptor from which HostOptions come, in JSON")
     parser.add_argument("--watcher", type=int, help="the descriptor of a connection to the watcher that has started it")
     parser.add_argument("--again", action="store_true", help="in the place of one that has died")
     said = parser.parse_args(arguments)
-    options = HostOptions.model_validate_json(said.options)
+    keep_files_private()
+    options = HostOptions.model_validate_json(take_options(said.options))
     layout = HomeLayout(options.home)
     configure_logging(layout.host_log, options.logs)
     # With it all that it starts: the database, Ray, tiers. Tasks get another one.
@@ -460,7 +464,7 @@ def _host(options: HostOptions, layout: HomeLayout, connection: int | None, *, a
         return 1
     except Exception as error:  # noqa: BLE001 - whatever it was, the process that waits for the host learns it
         _log.exception("the host failed")
-        report.say(HostState.FAILED, f"{type(error).__name__}: {error}")
+        report.say(HostState.FAILED, without_passwords(f"{type(error).__name__}: {error}"))
         return 1
     layout.address.unlink(missing_ok=True)
     layout.host_record.unlink(missing_ok=True)

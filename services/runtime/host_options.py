@@ -16,14 +16,14 @@ LONGEST_GRACE_REAL_S = 120.0
 
 
 class HostOptions(BaseModel):
-    """What to host; made by `topmast up`, passed to the host process as JSON."""
+    """What to host; made by `topmast up`, handed to the host process as JSON, through a pipe."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Path
     port: int = 7460
     listen_host: str = "127.0.0.1"
-    database_url: str | None = None
+    database_url: Annotated[str | None, Field(repr=False)] = None
     ray_address: str | None = None
     fleet_file: Path | None = None
     tenants_file: Path | None = None

@@ -20,7 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+from services.runtime.handed_options import handed_over, take_options
 from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock
+from services.security.secret_files import keep_files_private
 from topmast_server.processes import module_command
 
 ALIVE, READY, ENDS = b".", b"r", b"e"
@@ -151,9 +153,10 @@ def _start(options: str, *, again: bool) -> _Host:
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.set_inheritable(True)
-        arguments = [options, "--watcher", str(theirs.fileno()), *(["--again"] if again else [])]
-        command = module_command("services.runtime.host", *arguments)
-        process_id = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
+        with handed_over(options) as descriptor:
+            arguments = [str(descriptor), "--watcher", str(theirs.fileno()), *(["--again"] if again else [])]
+            command = module_command("services.runtime.host", *arguments)
+            process_id = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
     return _Host(process_id, ours, ours=True)
 
 
@@ -202,8 +205,9 @@ def _log(event: str, **further: object) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """OPTIONS LOCK RECORD, and for a host that runs already the descriptor of the connection to it and its process id."""
-    options, lock, record = arguments[0], Path(arguments[1]), Path(arguments[2])
+    """The descriptor from which the options come, LOCK, RECORD, and for a host that runs already the descriptor of the connection to it and its process id."""
+    keep_files_private()
+    options, lock, record = take_options(arguments[0]), Path(arguments[1]), Path(arguments[2])
     adopted = None
     if arguments[3:]:
         link = socket.socket(fileno=int(arguments[3]))

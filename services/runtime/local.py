@@ -23,6 +23,7 @@ from services.database.embedded import stop_embedded
 from services.metrics.settings import LOOPBACK
 from services.metrics.targets import served_metrics
 from services.runtime.executor_kind import ExecutorKind
+from services.runtime.handed_options import handed_over
 from services.runtime.home import HomeLayout
 from services.runtime.home_processes import ProcessesLeft, end_processes_of, marked
 from services.runtime.home_state import HomeState, look_at
@@ -31,6 +32,7 @@ from services.runtime.host_options import LONGEST_GRACE_REAL_S, HostOptions
 from services.runtime.host_record import HostState, read_whole_host_record
 from services.runtime.option_differences import OptionDifference, digests_of, option_differences
 from services.runtime.process_identity import lives
+from services.security.secret_files import close_home, make_private_folders
 from services.tiers.free_port import require_port
 from topmast_server.processes import module_command
 
@@ -85,12 +87,17 @@ def up(
     state = _require_free(options, layout)
     if state.was_up:
         return _until_whole(options, layout, state, patience_s, progress)
+    closed = close_home(layout.home)
     watcher = _spawn_watcher(options, layout)
     try:
         service = _until_ready(watcher, layout, patience_s, progress)
     except KeyboardInterrupt as interrupt:
         raise StartInterrupted from interrupt
-    return replace(service, mended=_left_behind(state), tasks_are_root=tasks_are_root)
+    return replace(service, mended=(*_left_behind(state), *_closed(closed)), tasks_are_root=tasks_are_root)
+
+
+def _closed(count: int) -> tuple[str, ...]:
+    return (f"others could read or write {count} files and folders of the home, and cannot any more",) if count else ()
 
 
 def stay_up(options: HostOptions) -> NoReturn:
@@ -103,9 +110,11 @@ def stay_up(options: HostOptions) -> NoReturn:
     state = _require_free(options, layout)
     if state.was_up:
         raise ServiceNotStarted(f"Topmast is up from {options.home} already; take it down first (topmast down)")
-    layout.host_log.parent.mkdir(parents=True, exist_ok=True)
-    command = _watcher_command(options, layout)
-    os.execve(command[0], command, marked(options.home, os.environ))  # noqa: S606 - our own program, without a shell
+    close_home(layout.home)
+    make_private_folders(layout.home, layout.host_log.parent)
+    with handed_over(options.model_dump_json()) as descriptor:
+        command = _watcher_command(descriptor, layout)
+        os.execve(command[0], command, marked(options.home, os.environ))  # noqa: S606 - our own program, without a shell
 
 
 def _require_free(options: HostOptions, layout: HomeLayout) -> HomeState:
@@ -267,10 +276,11 @@ def _check_home(layout: HomeLayout) -> None:
         ) from error
 
 
-def _watcher_command(options: HostOptions, layout: HomeLayout) -> list[str]:
+def _watcher_command(descriptor: int, layout: HomeLayout) -> list[str]:
+    """`descriptor`: from where the options come, which may name a password."""
     return module_command(
         "services.runtime.host_watcher",
-        options.model_dump_json(),
+        str(descriptor),
         str(layout.watcher_lock),
         str(layout.watcher_record),
     )
@@ -278,19 +288,20 @@ def _watcher_command(options: HostOptions, layout: HomeLayout) -> list[str]:
 
 def _spawn_watcher(options: HostOptions, layout: HomeLayout) -> int:
     """The process id of a watcher that leaves our session at once, and starts the host. Both stay when we end."""
-    layout.host_log.parent.mkdir(parents=True, exist_ok=True)
-    command = _watcher_command(options, layout)
-    return os.posix_spawn(
-        command[0],
-        command,
-        marked(options.home, os.environ),
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(layout.host_log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
+    make_private_folders(layout.home, layout.host_log.parent)
+    with handed_over(options.model_dump_json()) as descriptor:
+        command = _watcher_command(descriptor, layout)
+        return os.posix_spawn(
+            command[0],
+            command,
+            marked(options.home, os.environ),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(layout.host_log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
 
 
 def down(

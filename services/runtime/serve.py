@@ -19,6 +19,7 @@ from services.runtime.tier_place import TierKind
 from services.runtime.tier_process import TierRequest, own_token_path, run_until
 from services.security.outgoing_token import TokenFile
 from services.security.settings import check_loopback
+from services.security.secret_files import keep_files_private
 from services.tiers.loop_watchdog import WatchedEventLoop
 
 _NAMED = 20
@@ -28,6 +29,7 @@ def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
     if request.kind is TierKind.CLUSTER and request.executor is ExecutorKind.RAY:
         request = _with_root_settled(request)
+    keep_files_private()
     _require_token(request)
     configure_logging()
     lower_own_score(SERVICE_SCORE)

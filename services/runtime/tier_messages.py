@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.log_settings import LogSettings
@@ -34,7 +34,7 @@ class ChildSettings:
 class Surroundings:
     """What must be there before a tier can be started."""
 
-    database_url: str
+    database_url: str = field(repr=False)
     ray_address: str | None
 
 

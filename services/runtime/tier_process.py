@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 class TierRequest(TierPlace):
     """Which tier to be, and where. Picklable: it travels to Ray actors."""
 
-    database_url: str
+    database_url: str = field(repr=False)
     home: Path
     configuration: Configuration
     executor: ExecutorKind = ExecutorKind.RAY

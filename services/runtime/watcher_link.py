@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import structlog
 
+from services.runtime.handed_options import handed_over
 from services.runtime.home import HomeLayout
 from services.runtime.host_report import HostReport
 from services.runtime.host_watcher import ALIVE, ENDS, READY, SIGN_EVERY_REAL_S
@@ -107,13 +108,14 @@ class WatcherLink:
         ours.setblocking(False)
         with theirs:
             theirs.set_inheritable(True)
-            arguments = [
-                self._options,
-                str(self._layout.watcher_lock),
-                str(self._layout.watcher_record),
-                str(theirs.fileno()),
-                str(os.getpid()),
-            ]
-            command = module_command("services.runtime.host_watcher", *arguments)
-            self._process_id = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
+            with handed_over(self._options) as descriptor:
+                arguments = [
+                    str(descriptor),
+                    str(self._layout.watcher_lock),
+                    str(self._layout.watcher_record),
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ]
+                command = module_command("services.runtime.host_watcher", *arguments)
+                self._process_id = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
         self._socket, self._started_here = ours, True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 import psutil
+
+from services.execution.task_environment import SERVICE_HOME_VARIABLE
 
 _HOST_MODULE = "services.runtime.host"
 _LONGEST_COMMAND = 80
@@ -29,7 +30,7 @@ def _told(process: psutil.Process) -> str:
     for ancestor in (process, *process.parents()):
         words = ancestor.cmdline()
         if _HOST_MODULE in words:
-            home = json.loads(words[-1])["home"]
+            home = ancestor.environ().get(SERVICE_HOME_VARIABLE, "another home")
             return f"the Topmast of {home} (process {ancestor.pid}; topmast down --home {home} ends it)"
     command = " ".join(process.cmdline()) or process.name()
     if len(command) > _LONGEST_COMMAND:

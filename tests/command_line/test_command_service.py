@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from services.command_line.main import app
 from services.database.embedded import is_running
+from services.runtime.handed_options import handed_over
 from services.runtime.home import HomeLayout
 from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock, host_lock_is_held
 from services.runtime.host_options import HostOptions
@@ -220,11 +221,11 @@ def test_a_home_in_which_nothing_can_be_written_is_refused_in_one_sentence() -> 
 
 def test_a_second_host_of_a_home_ends_before_it_has_done_anything(tmp_path: Path) -> None:
     layout = HomeLayout(tmp_path)
-    command = module_command("services.runtime.host", HostOptions(home=tmp_path).model_dump_json())
     with host_lock(layout.host_lock), pytest.raises(HostLockTaken), host_lock(layout.host_lock):
         raise AssertionError("the lock was given twice")
-    with host_lock(layout.host_lock):
-        assert subprocess.run(command, check=False).returncode == HOME_TAKEN
+    with host_lock(layout.host_lock), handed_over(HostOptions(home=tmp_path).model_dump_json()) as descriptor:
+        command = module_command("services.runtime.host", str(descriptor))
+        assert subprocess.run(command, check=False, pass_fds=(descriptor,)).returncode == HOME_TAKEN
         assert not layout.host_record.exists()
         assert not is_running(tmp_path)
     assert not host_lock_is_held(layout.host_lock)

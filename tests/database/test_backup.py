@@ -109,12 +109,12 @@ def test_a_backup_that_breaks_off_leaves_no_file(filled_url: str, tmp_path: Path
         # A row that the server cannot give out stands for a disk or a server that goes away on the way.
         connection.execute("ALTER TABLE tenants ENABLE ROW LEVEL SECURITY")
         connection.execute("ALTER TABLE tenants FORCE ROW LEVEL SECURITY")
-        connection.execute("CREATE ROLE reader LOGIN")
+        connection.execute("CREATE ROLE reader LOGIN PASSWORD 'of the reader'")
         connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
         connection.execute("GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO reader")
     try:
         with pytest.raises(BackupFailed, match="row-level security"):
-            back_up(filled_url.replace("postgres@", "reader@"), tmp_path / "backup")
+            back_up(filled_url.replace("postgres@", "reader:of%20the%20reader@"), tmp_path / "backup")
     finally:
         with psycopg.connect(filled_url) as connection:
             connection.execute("DROP OWNED BY reader")

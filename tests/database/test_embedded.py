@@ -254,6 +254,7 @@ def test_layout_keeps_the_socket_beside_the_data_when_it_fits() -> None:
     assert (
         layout.url("other name")
         == "postgresql://postgres@/other%20name?host=%2Fsrv%2Ftopmast%2Fpostgres%2Fsocket&port=5432"
+        "&passfile=%2Fsrv%2Ftopmast%2Fpostgres%2Fpgpass"
     )
 
 
@@ -270,3 +271,37 @@ def test_server_that_is_stopped_right_after_others_started_it_stays_stopped(home
         thread.join()
     assert stop_embedded(home)
     assert not is_running(home)
+
+
+def test_without_its_password_nobody_is_let_in(home: Path, url: str) -> None:
+    layout = EmbeddedLayout.of(home)
+    assert stat.S_IMODE(layout.pass_file.stat().st_mode) == 0o600
+    password = layout.pass_file.read_text().strip().rpartition(":")[2]
+    assert len(password) >= 43, "256 bits"
+    assert password not in url
+    assert _execute(url, "SELECT rolpassword LIKE 'SCRAM-SHA-256%' FROM pg_authid WHERE rolname = 'postgres'") == [
+        (True,)
+    ]
+    bare = url.partition("&passfile=")[0]
+    for stranger in (f"{bare}&passfile=/dev/null", f"{bare}&passfile=/dev/null&password=guessed"):
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(stranger)
+    assert _execute(f"{bare}&passfile=/dev/null&password={password}", "SELECT 1") == [(1,)]
+    for log in (layout.supervisor_log, layout.server_log, layout.ready):
+        assert password not in log.read_text()
+
+
+@pytest.mark.parametrize("file_is_lost", [False, True], ids=["of the version before", "file lost"])
+def test_a_home_without_a_password_gets_one_at_its_next_start(home: Path, url: str, file_is_lost: bool) -> None:
+    layout = EmbeddedLayout.of(home)
+    former = layout.pass_file.read_text()
+    if not file_is_lost:
+        _execute(url, "ALTER ROLE postgres PASSWORD NULL")
+        (layout.data / "pg_hba.conf").write_text("local all all trust\nhost all all all reject\n")
+    stop_embedded(home)
+    layout.pass_file.unlink()
+    assert start_embedded(home, settings=_QUICK, stop_with_us=True) == url
+    assert layout.pass_file.read_text() != former
+    assert _execute(url, "SELECT 1") == [(1,)]
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(f"{url.partition('&passfile=')[0]}&passfile=/dev/null")

@@ -10,6 +10,7 @@ import typer
 
 from services.command_line.extras import Extra
 from services.command_line.failures import reported
+from services.command_line.hidden_url import leave_out_of_arguments
 from services.command_line.options import ConfigurationOption, DatabaseOption, HomeOption
 
 app = typer.Typer(
@@ -142,6 +143,8 @@ def _serve(
     from services.runtime.tier_place import TierKind
     from services.runtime.tier_process import TierRequest
 
+    if database_url:
+        leave_out_of_arguments(database_url)
     folder = (home or default_home()).expanduser().resolve()
     serve(
         TierRequest(
