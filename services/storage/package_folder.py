@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import posixpath
+import re
 import secrets
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,9 @@ from services.storage.storage_folder import PART_PREFIX, StorageFolder, StoreFai
 
 class PackageStoreFailed(StoreFailed):
     """The store of packages is full, refuses, or cannot be reached; says which."""
+
+
+_is_name = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch
 
 
 class PackageNotStored(Exception):
@@ -68,7 +72,9 @@ class PackageFolder(StorageFolder):
         return len(parts)
 
     def place(self, package: str) -> str:
-        """Where it is, for fsspec."""
+        """Where it is, for fsspec. Raises PackageNotStored for a name that no package can have."""
+        if not _is_name(package):
+            raise PackageNotStored(f"{package!r} is no name of a package in {self.url}")
         return posixpath.join(self.root, f"{package}.tar")
 
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from services.storage.storage_folder import PART_PREFIX, StorageFolder
+from services.storage.storage_folder import PART_PREFIX, StorageFolder, StoreFailed
 
 _CHUNK_BYTES = 1 << 20
 
@@ -96,6 +96,9 @@ class StoredFiles(StorageFolder):
             self.ask(self.files.rm_file, self._place(path))
 
     def _place(self, path: str) -> str:
+        """Raises StoreFailed for a path that leads out of the folder: it may come from what somebody has stored there."""
+        if path and ({"", ".", ".."} & {*path.split("/")} or "\0" in path):
+            raise StoreFailed(f"{path!r} is no path of a file in {self.url}")
         return posixpath.join(self.root, path) if path else str(self.root)
 
 

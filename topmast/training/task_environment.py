@@ -44,7 +44,7 @@ class TaskEnvironment:
             rank=int(variables["RANK"]),
             world_size=int(variables["WORLD_SIZE"]),
             local_rank=int(variables["LOCAL_RANK"]),
-            checkpoint_directory=Path(variables["TOPMAST_CHECKPOINT_DIRECTORY"]) / quote(job, safe=""),
+            checkpoint_directory=Path(variables["TOPMAST_CHECKPOINT_DIRECTORY"]) / _escaped(job),
             session_address=variables.get("TOPMAST_SESSION_ADDRESS", ""),
             task_file=Path(task_file) if task_file else None,
             session_token=variables.get("TOPMAST_SESSION_TOKEN", ""),
@@ -74,6 +74,12 @@ class TaskEnvironment:
     def _mark(self, name: str) -> None:
         if self.task_file is not None and self.task_file.parent.is_dir():
             (self.task_file.parent / name).touch()
+
+
+def _escaped(name: str) -> str:
+    """As the service writes a name as one part of a path: never empty, hidden, `.` or `..`."""
+    quoted = quote(name, safe="")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted or "%"
 
 
 @dataclass(frozen=True, slots=True)

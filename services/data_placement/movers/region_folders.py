@@ -98,7 +98,7 @@ class RegionFolder:
 
     def path(self, table: str, name: str = "") -> str:
         """Raises MoverProblem for a name that leads out of the folder."""
-        if {"", ".", ".."} & {*table.split("/")} or "/" in name:
+        if {"", ".", ".."} & {*table.split("/")} or name in {".", ".."} or "/" in name or "\0" in table + name:
             raise MoverProblem(f"{name or table} is no name of a file in the storage of region {self.region}")
         folder = posixpath.join(self._root, table)
         return posixpath.join(folder, name) if name else folder
