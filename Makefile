@@ -50,9 +50,11 @@ test: $(INSTALLED) lint types arrows protos-check client-check ## Lint, types, i
 	@$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 .PHONY: lint
-lint: $(INSTALLED) ## Check style and the bans of the core (ruff)
+lint: $(INSTALLED) ## Check style, the bans of the core (ruff), and what is unsafe (bandit, pip-audit)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
+	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive services topmast topmast_server scripts
+	@$(BIN)/python -m scripts.audit_dependencies
 
 .PHONY: format
 format: $(INSTALLED) ## Format the code and mend what ruff can mend

@@ -10,8 +10,8 @@ from pathlib import Path
 
 HOME_VARIABLE = "TOPMAST_HOME"
 
-_LONGEST_RAY_FOLDER_BYTES = 36
-"""A socket's path has at most 103 bytes (107 on Linux), and below that folder Ray's take 67."""
+_LONGEST_RAY_FOLDER_BYTES = 34
+"""A socket's path has at most 103 bytes (107 on Linux), and below that folder Ray's take 69."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,12 @@ class HomeLayout:
 
     @property
     def ray_sessions(self) -> Path:
-        """Where the Ray of this home has a folder for each of its runs; in /tmp, under a name made from the home, where that would
-        make the paths of its sockets too long."""
+        """Where the Ray of this home has a folder for each of its runs. It opens it to everybody: what it is in is closed."""
+        return self.ray_folder / "s"
+
+    @property
+    def ray_folder(self) -> Path:
+        """What that is in; in /tmp, under a name made from the home, where that would make the paths of Ray's sockets too long."""
         beside = self.home / "ray"
         if len(os.fsencode(beside)) <= _LONGEST_RAY_FOLDER_BYTES:
             return beside

@@ -253,7 +253,8 @@ class Host:
             join_ray(self._options.ray_address, namespace=NAMESPACE, log_to_driver=False)
             return self._options.ray_address
         sessions = self._layout.ray_sessions
-        sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(self._layout.ray_folder)
+        sessions.mkdir(mode=0o700, exist_ok=True)
         start_local_ray(
             num_gpus=0,
             resources={EVERY_MACHINE: TASK_SLOTS},
@@ -368,6 +369,14 @@ class Host:
                 stop_embedded(self._options.home)
             # The last task is gone when we are.
             end_processes_of(self._options.home, alone_real_s=_LEFT_ALONE_REAL_S)
+
+
+def _make_private(folder: Path) -> None:
+    """Raises PermissionError where somebody else has put it there before us."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to somebody else: remove it, or have TOPMAST_HOME elsewhere")
+    folder.chmod(0o700)
 
 
 def _port_of(addresses: str | None, index: int = 0) -> int:

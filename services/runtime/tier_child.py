@@ -172,7 +172,7 @@ def _configuration(settings: ChildSettings) -> Configuration:
     if settings.configuration is None:
         return load_configuration(settings.configuration_file)
     pickled = settings.configuration
-    return cast(Configuration, pickle.loads(pickled))  # noqa: S301 - by a process of ours, kept by our host
+    return cast(Configuration, pickle.loads(pickled))  # noqa: S301 - by a process of ours, kept by our host  # nosec B301
 
 
 def _join_ray(surroundings: Surroundings) -> None:

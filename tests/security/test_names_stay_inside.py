@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from domain.identifiers import IDENTIFIER_PATTERN, AttemptNumber, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey
-from services.data_placement.movers.mover import MoverProblem
-from services.data_placement.movers.region_folders import RegionFolder
+from services.data_placement.movers.region_folders import MoverProblem, RegionFolder
 from services.execution.checkpoint_copies import opened_store
 from services.execution.stored_logs import LogUpload
 from services.execution.task_paths import TaskPaths
