@@ -105,6 +105,13 @@ def _order_from_proto(plan: cluster_manager_pb2.AttemptPlan) -> AttemptOrder:
     except MalformedMessage as malformed:
         problems += malformed.under("specification").problems
     else:
+        if not _is_name(specification.tenant):
+            named = in_quotes(specification.tenant)
+            problems.append(
+                FieldProblem("specification.tenant", f"{named} is no name of a tenant: say whose work this is")
+            )
+        if not specification.jobs:
+            problems.append(FieldProblem("specification.jobs", "is empty: there is nothing to run"))
         problems += [
             FieldProblem(f"specification.jobs[{index}].name", f"{in_quotes(job.name)} is no name of a job")
             for index, job in enumerate(specification.jobs)

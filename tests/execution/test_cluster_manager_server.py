@@ -146,6 +146,30 @@ def test_whose_lease_is_over_is_refused() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("missing", "field"),
+    [
+        ("workload", "plans[0].workload"),
+        ("attempt", "plans[0].attempt"),
+        ("specification", "plans[0].specification.tenant"),
+        ("tenant", "plans[0].specification.tenant"),
+    ],
+)
+def test_a_plan_that_says_of_nobody_what_it_is_for_runs_nothing(missing: str, field: str) -> None:
+    plan = plan_of(order(job(Command(("touch", "/nowhere")))))
+    (plan.specification if missing == "tenant" else plan).ClearField(missing)  # type: ignore[arg-type]  # each has its own names
+
+    async def scenario() -> None:
+        async with serving() as (_, stub):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.ExecutePlan(cluster_manager_pb2.ExecutePlanRequest(plans=[plan]))
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert field in fields_of(refused.value)
+            assert await statuses(stub) == []
+
+    asyncio.run(scenario())
+
+
 def test_every_bad_field_is_named_and_nothing_is_done_by_halves() -> None:
     no_entry_point = plan_of(emulated(1.0, workload="v"))
     no_entry_point.specification.jobs[0].ClearField("emulated")

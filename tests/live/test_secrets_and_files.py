@@ -114,7 +114,7 @@ def _open_to_others(home: Path) -> list[str]:
     for path in sorted([home, *home.rglob("*")]):
         status = path.lstat()
         below = path.relative_to(home).parts
-        if stat.S_ISLNK(status.st_mode) or ray in path.parents or (len(below) > 2 and below[0] in _OF_TASKS):
+        if stat.S_ISLNK(status.st_mode) or ray in (path, *path.parents) or (len(below) > 2 and below[0] in _OF_TASKS):
             continue
         allowed = 0o711 if stat.S_ISDIR(status.st_mode) else 0o700
         if stat.S_IMODE(status.st_mode) & ~allowed:
