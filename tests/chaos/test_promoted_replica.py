@@ -55,7 +55,8 @@ def test_every_tier_follows_to_the_promoted_replica(
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         connection.execute("SELECT pg_reload_conf()")
     both = f"{replica.socket_folder},{primary.socket_folder}"
-    url = f"postgresql://postgres@/topmast?host={both}&port=5432,5432"
+    # The replica has the primary's password, which is in the data.
+    url = f"postgresql://postgres@/topmast?host={both}&port=5432,5432&passfile={primary.pass_file}"
 
     async def scenario(run: LiveRun) -> None:
         await run.submit(workloads(_COUNT, generator, Mix(shortest_s=300.0)))
@@ -79,7 +80,12 @@ def _copy(primary: EmbeddedLayout, replica: EmbeddedLayout) -> None:
     replica.folder.mkdir()
     let_through(replica.folder, owner)
     make_private_folder(replica.data, owner)
-    source = f"host={primary.socket_folder} port=5432 user=postgres"
+    shutil.copy2(primary.pass_file, replica.pass_file)
+    # The server reads it too, as another user.
+    given = replica.folder / "of_the_primary"
+    shutil.copy2(primary.pass_file, given)
+    os.chown(given, owner.user_id, owner.group_id)
+    source = f"host={primary.socket_folder} port=5432 user=postgres passfile={given}"
     # By itself it waits for a checkpoint that takes its time.
     command: list[str | Path] = [find_programs() / "pg_basebackup", "--checkpoint", "fast", "--write-recovery-conf"]
     command += ["--pgdata", replica.data, "--dbname", source]

@@ -29,7 +29,8 @@ class _Proxy:
 
     def __init__(self, folder: Path, server_url: str) -> None:
         parameters = conninfo_to_dict(server_url)
-        self.url = f"postgresql://postgres@/{parameters['dbname']}?host={quote(str(folder), safe='')}&port=5432"
+        folder_and_file = f"host={quote(str(folder), safe='')}&passfile={quote(str(parameters['passfile']), safe='')}"
+        self.url = f"postgresql://postgres@/{parameters['dbname']}?{folder_and_file}&port=5432"
         self._server_socket = str(Path(str(parameters["host"])) / f".s.PGSQL.{parameters['port']}")
         self._own_socket = str(folder / ".s.PGSQL.5432")
         self._connections = 0
