@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -66,9 +66,9 @@ async def _kill(stub: Stub, token: int, secret: str) -> None:
     )
 
 
-async def _code_of(call: object) -> grpc.StatusCode:
+async def _code_of(call: Awaitable[object]) -> grpc.StatusCode:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await call  # type: ignore[misc]
+        await call
     return refused.value.code()
 
 
