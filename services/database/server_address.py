@@ -48,18 +48,26 @@ def normalise_url(url: str) -> str:
             else f"{URL_VARIABLE} must look like postgresql://user:password@host:5432/database"
         )
     normal = f"postgresql://{rest}"
-    try:
-        parameters = conninfo_to_dict(normal)
-    except psycopg.ProgrammingError as error:
-        # What libpq says repeats what it could not read, which may be a part of the password.
-        said = type(error).__name__
+    parameters = _parameters(normal)
+    if parameters is None:
+        # What libpq says repeats what it could not read: of a password with a slash in it a part.
         raise UnsuitableDatabase(
-            f"{URL_VARIABLE} cannot be read ({said}): in a name or a password, @ is written as %40, : as %3A, / as %2F, % as %25"
-        ) from None
+            f"{URL_VARIABLE} cannot be read: in a name or a password, @ is written as %40, : as %3A, / as %2F, % as %25"
+        )
     if "," in f"{parameters.get('host', '')}{parameters.get('hostaddr', '')}" and _WHICH not in parameters:
         # A replica answers, too, and refuses whatever is written.
         normal += f"{'&' if '?' in normal else '?'}{_WHICH}=read-write"
     return normal
+
+
+def _parameters(url: str) -> dict[str, object] | None:
+    """What libpq reads in it; None where it cannot."""
+    try:
+        parameters: dict[str, object] = {**conninfo_to_dict(url)}
+    except psycopg.ProgrammingError:
+        return None
+    ports = str(parameters.get("port") or "").split(",")
+    return parameters if all(port.isdecimal() or not port for port in ports) else None
 
 
 def check_server(url: str) -> None:
