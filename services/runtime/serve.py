@@ -18,8 +18,8 @@ from services.runtime.kernels import compile_kernels
 from services.runtime.tier_place import TierKind
 from services.runtime.tier_process import TierRequest, own_token_path, run_until
 from services.security.outgoing_token import TokenFile
-from services.security.settings import check_loopback
 from services.security.secret_files import keep_files_private
+from services.security.settings import check_loopback
 from services.tiers.loop_watchdog import WatchedEventLoop
 
 _NAMED = 20

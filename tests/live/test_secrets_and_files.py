@@ -24,6 +24,7 @@ from services.runtime.home import HomeLayout
 from services.runtime.home_processes import processes_of
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
+from services.security.home_tokens import home_token
 from tests.conftest_postgres import SessionServer
 from tests.live.world import FLEET, TENANTS
 from topmast import Client
@@ -94,14 +95,15 @@ def _said_anywhere(home: Path, address: str) -> list[str]:
     for command in (["status", "--json"], ["events", "--json"]):
         asked = subprocess.run(
             [*_CLI, *command],
-            env={**os.environ, "TOPMAST_ADDRESS": address},
+            env={**os.environ, "TOPMAST_ADDRESS": address, "TOPMAST_HOME": str(home)},
             capture_output=True,
             text=True,
             check=False,
         )
+        assert asked.returncode == 0, asked.stderr
         if _PASSWORD in asked.stdout + asked.stderr:
             places.append(f"topmast {command[0]}")
-    with Client(address) as client:
+    with Client(address, token=home_token(home)) as client:
         if any(_PASSWORD in json.dumps(event.as_json()) for event in client.events()):
             places.append("events")
     return places
@@ -130,7 +132,7 @@ def test_no_password_is_told_and_no_file_is_open(marked_url: str, home: Path, tm
     service = up(HostOptions(home=home, port=0, database_url=marked_url, fleet_file=fleet, tenants_file=tenants))
     (closed,) = service.mended
     assert closed == "others could read or write 3 files and folders of the home, and cannot any more"
-    with Client(service.address) as client:
+    with Client(service.address, token=home_token(home)) as client:
         looks = ["sh", "-c", "umask; env; id; ls -ld $TOPMAST_CHECKPOINT_DIRECTORY"]
         submitted = client.submit(tenant="research", command=looks, gpus=1)
         workload = client.wait(submitted.workload)
