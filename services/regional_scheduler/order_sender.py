@@ -35,6 +35,7 @@ from services.regional_scheduler.live_attempts import (
     wanted_order,
 )
 from services.regional_scheduler.orders import attempt_plan, resize_request
+from services.security.transport import PLAINTEXT, TransportSecurity
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +51,9 @@ class OrderSender:
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],
         fencing_token: int,
+        security: TransportSecurity = PLAINTEXT,
     ) -> None:
+        self._security = security
         self._live = live
         self._due_attempts = due_attempts
         self._find_address = find_address
@@ -69,7 +72,9 @@ class OrderSender:
             del self.links[cluster]
             self._connections.pop(cluster, None)
         for cluster in sorted(present - self.links.keys()):
-            self.links[cluster] = ClusterLink(cluster, self._find_address, self._inbox, self._fencing_token)
+            self.links[cluster] = ClusterLink(
+                cluster, self._find_address, self._inbox, self._fencing_token, self._security
+            )
         self._links_changed.set()
 
     async def run(self) -> None:
