@@ -46,6 +46,7 @@ from services.queue_rules import bounds_of_policies, queue_rules
 from services.retention.age import BadAge, check_age, least_age_s
 from services.retention.archive import Archive, ArchiveUnusable
 from services.security.settings import SecuritySettings
+from services.security.transport_settings import TransportSettings
 from services.storage.settings import StorageSettings
 from services.tiers.lease_times import SILENCE_REAL_S
 from services.tiers.request_settings import RequestSettings
@@ -231,6 +232,9 @@ class Configuration(Schema):
     security: SecuritySettings = SecuritySettings()
     """Who may call."""
 
+    tls: TransportSettings = TransportSettings()
+    """How tiers and clients talk: in plain text, unless certificates are named."""
+
     requests: RequestSettings = RequestSettings()
     """What each tier takes on at a time."""
 
@@ -330,6 +334,7 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration.storage.check(str(path))
     configuration.notifications.check(str(path))
     configuration.tracing.check(str(path))
+    configuration.tls.check(str(path))
     configuration.check_retention(str(path))
     return configuration
 
@@ -338,7 +343,7 @@ def _beside(path: Path, configuration: Configuration) -> Configuration:
     """What names a file names it from where its own file is."""
     file, archive = configuration.distribution.samples_file, configuration.retention.archive
     secret = configuration.notifications.secret_file
-    changed: dict[str, Schema] = {}
+    changed: dict[str, Schema] = {"tls": configuration.tls.beside(path.parent.absolute())}
     if file is not None:
         changed["distribution"] = configuration.distribution.model_copy(
             update={"samples_file": str(path.parent.absolute() / file)}

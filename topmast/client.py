@@ -44,6 +44,7 @@ from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
 from topmast.task_sessions import TaskSessions, parts
 from topmast.token import resolve_token
+from topmast.transport import FileName, tls_credentials
 from topmast.user_requests import Several, WorkloadChange, WorkloadsNow
 from topmast.v1 import (
     event_pb2,
@@ -69,14 +70,12 @@ from topmast.workloads import (
 class Client(FleetOperations):
     """Talks to Topmast. Threads may share it; close it, or use it in a `with` statement.
 
-    `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote
-    down, then (unless TOPMAST_HOME is set) 127.0.0.1:7460; making a client raises UnreachableError where the home has no
+    `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote down, then (unless TOPMAST_HOME is set) 127.0.0.1:7460; making a client raises UnreachableError where the home has no
     service. `token` says who calls; without it TOPMAST_TOKEN counts, then the file that TOPMAST_TOKEN_FILE names, then
-    what `topmast up` wrote for its user, where the address is that of the home. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
-    `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
+    what `topmast up` wrote for its user, where the address is that of the home. Files for TLS: `certificate_authority` (else TOPMAST_TLS_CA), `certificate`, `key` (TOPMAST_TLS_CERTIFICATE, TOPMAST_TLS_KEY).
+    A call is tried `attempts` times (1 to 5) while the server is unavailable, within `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
 
-    Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors); and TypeError, as
-    any Python function, for a keyword that it does not have or one that is missing.
+    Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors); and TypeError, as any Python function, for a keyword that it does not have or one that is missing.
     """
 
     def __init__(
@@ -85,17 +84,18 @@ class Client(FleetOperations):
         *,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
+        certificate_authority: FileName | None = None,
+        certificate: FileName | None = None,
+        key: FileName | None = None,
         timeout_s: float = 30.0,
         attempts: int = MAX_ATTEMPTS,
         patience_s: float = 60.0,
     ) -> None:
         self.address = resolve_address(address)
         self._peer = f"Topmast at {self.address}"
-        self._connection = Connection(
-            credentials,
-            Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s),
-            resolve_token(token, self.address),
-        )
+        tls = tls_credentials(credentials, certificate_authority, certificate, key)
+        patience = Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
+        self._connection = Connection(tls, patience, resolve_token(token, self.address))
         # Made when it is needed: building a client opens no connection.
         self._stub: global_scheduler_pb2_grpc.GlobalSchedulerStub | None = None
 

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from topmast.diagnoses import Diagnosis, diagnosis_from_proto
+from topmast.transport_trouble import transport_trouble
 from topmast.v1 import workload_pb2
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
             UnavailableError,
             f"{peer} serves nobody at the moment: no server leads, or its database is away",
         )
+    elif code is grpc.StatusCode.UNAVAILABLE and not packed and (why := transport_trouble(sentence)):
+        kind, sentence = UnreachableError, f"{peer}: {why}"
     elif code is grpc.StatusCode.UNAVAILABLE and not packed:
         # Said by gRPC: our servers always add details.
         kind, sentence = UnreachableError, f"{peer} does not answer ({sentence})"

@@ -15,6 +15,7 @@ from services.database.lease_store import CLUSTER_PREFIX, IssuedFence
 from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
 from services.security.authorization import Authorization
+from services.security.transport import PLAINTEXT, TransportSecurity
 from services.tiers.grpc_server import TierServer
 from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
 from services.tracing.traces import Traces
@@ -44,6 +45,7 @@ class ClusterManagerServer:
         metrics: ServiceMetrics | None = None,
         traces: Traces | None = None,
         authorization: Authorization | None = None,
+        security: TransportSecurity = PLAINTEXT,
     ) -> None:
         """`adopted` is awaited when the executor has adopted what runs, before anything is answered. `issued_fence`
         returns the newest lease that was given to a regional scheduler: see Fence.
@@ -69,6 +71,7 @@ class ClusterManagerServer:
             tier=f"{CLUSTER_PREFIX}{cluster}",
             metrics=metrics,
             authorization=authorization,
+            security=security,
         )
 
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:

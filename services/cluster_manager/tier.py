@@ -131,6 +131,7 @@ class ClusterManagerTier:
                 metrics=self._metrics,
                 traces=self._traces,
                 authorization=self._authorization,
+                security=self._configuration.tls.security(),
             )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))

@@ -33,6 +33,7 @@ MODULES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
         Extra.SERVER: (
             "aiohttp",
             "backports",
+            "cryptography",
             "ray",
             "sqlalchemy",
             "psycopg",

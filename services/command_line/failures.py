@@ -41,6 +41,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.profiling.measured_run", "NotMeasured", ExitCode.REFUSED),
     ("services.retention.archive", "ArchiveUnusable", ExitCode.REFUSED),
     ("services.simulation.worker_pool", "WorkerDied", ExitCode.INTERNAL),
+    ("services.security.certificate_folder", "CertificatesUnusable", ExitCode.REFUSED),
     ("services.tiers.free_port", "PortNotAvailable", ExitCode.REFUSED),
     ("services.runtime.serve", "NotInFleet", ExitCode.NOT_FOUND),
     ("services.runtime.serve", "NoTierToken", ExitCode.REFUSED),

@@ -12,6 +12,7 @@ from services.command_line.commands import (
     apply,
     audit,
     cancel,
+    certificates,
     change,
     changing,
     clean,
@@ -114,6 +115,7 @@ _add(_SERVICE, "whoami", whoami.whoami)
 _add(_SERVICE, "audit", audit.audit)
 app.add_typer(token.app, rich_help_panel=_SERVICE)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
+app.add_typer(certificates.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
 data.app.command("moves")(reported()(data_moves.moves))
 app.add_typer(data.app, rich_help_panel=_SERVICE)

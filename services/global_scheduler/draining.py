@@ -17,6 +17,7 @@ from services.database.fleet_look_store import Scope, ScopeKind
 from services.global_scheduler.region_calls import Stub, call_region, regional_address
 from services.global_scheduler.request_checks import Checks
 from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.security.transport import PLAINTEXT, TransportSecurity
 from topmast.v1 import fleet_state_pb2 as messages
 from topmast.v1 import regional_scheduler_pb2 as regional
 
@@ -127,7 +128,9 @@ def checked_reason(request: messages.DrainRequest) -> str:
     return reason
 
 
-async def drain(chosen: ChosenMachines, reason: str, deadline_s: float | None) -> messages.DrainResponse:
+async def drain(
+    chosen: ChosenMachines, reason: str, deadline_s: float | None, security: TransportSecurity = PLAINTEXT
+) -> messages.DrainResponse:
     """Has their regions drain them. When one fails, the error says which are done: to ask again does the rest."""
     evicting: list[str] = []
     done: list[str] = []
@@ -135,7 +138,7 @@ async def drain(chosen: ChosenMachines, reason: str, deadline_s: float | None) -
         for part in _parts(states):
             asked = regional.DrainMachinesRequest(machines=part, reason=reason, deadline_s=deadline_s)
             try:
-                answer = await call_region(chosen.addresses[region], region, partial(_drain_part, asked))
+                answer = await call_region(chosen.addresses[region], region, partial(_drain_part, asked), security)
             except CallRefused as refused:
                 raise _partly(refused, region, done) from refused
             evicting += answer.evicting
@@ -150,7 +153,7 @@ async def drain(chosen: ChosenMachines, reason: str, deadline_s: float | None) -
     )
 
 
-async def undrain(chosen: ChosenMachines) -> messages.UndrainResponse:
+async def undrain(chosen: ChosenMachines, security: TransportSecurity = PLAINTEXT) -> messages.UndrainResponse:
     """Has their regions undo the drains of those that are drained."""
     undone = 0
     done: list[str] = []
@@ -158,7 +161,7 @@ async def undrain(chosen: ChosenMachines) -> messages.UndrainResponse:
         for part in _parts({machine: state for machine, state in states.items() if state in _DRAINED}):
             asked = regional.UndrainMachinesRequest(machines=part)
             try:
-                await call_region(chosen.addresses[region], region, partial(_undrain_part, asked))
+                await call_region(chosen.addresses[region], region, partial(_undrain_part, asked), security)
             except CallRefused as refused:
                 raise _partly(refused, region, done) from refused
             undone += len(part)

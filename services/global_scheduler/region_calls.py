@@ -16,6 +16,8 @@ from services.database.core_statements import execute
 from services.database.tables.workloads import WORKLOADS
 from services.global_scheduler.array_look import refuse_array
 from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.security.certificate_folder import CertificatesUnusable
+from services.security.transport import PLAINTEXT, TransportSecurity
 from services.tiers.tier_channel import tier_channel
 from topmast.v1 import global_scheduler_pb2, regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
@@ -74,9 +76,18 @@ async def regional_address(connection: AnyConnection, region: RegionId) -> str:
     return address
 
 
-async def call_region(address: str, subject: str, call: Callable[[Stub], Awaitable[Answer]]) -> Answer:
+async def call_region(
+    address: str,
+    subject: str,
+    call: Callable[[Stub], Awaitable[Answer]],
+    security: TransportSecurity = PLAINTEXT,
+) -> Answer:
     """Makes the call for the workload, or whatever it is about; what the region refuses is refused in its words."""
-    async with tier_channel(address) as channel:
+    try:
+        opened = tier_channel(address, security)
+    except CertificatesUnusable as unusable:
+        raise Unavailable(f"the region cannot be called: {unusable}") from unusable
+    async with opened as channel:
         try:
             async with asyncio.timeout(_CALL_TIMEOUT_REAL_S):
                 return await call(regional_scheduler_pb2_grpc.RegionalSchedulerStub(channel))

@@ -64,6 +64,7 @@ from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.machine_decision import decide, decision_message
 from services.security.audit import audited, note_before
+from services.security.transport import PLAINTEXT, TransportSecurity
 from services.tracing.traces import NoTraces, Traces
 from services.wire.workloads import state_to_proto
 from topmast.v1 import (
@@ -108,9 +109,11 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         require_ready: Callable[[], None],
         room: DiskRoom,
         traces: Traces | None = None,
+        security: TransportSecurity = PLAINTEXT,
     ) -> None:
         """`require_ready` raises Unavailable while calls cannot be answered."""
         self._room = room
+        self._security = security
         self._credit_settings = credit_settings
         self._database = database
         self._clock = clock
@@ -229,21 +232,21 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     ) -> regional_scheduler_pb2.ActionResponse:
         request.workload = workload = workload_named(request.workload)
         _, address = await self._snapshot(lambda connection: region_of(connection, workload))
-        return await call_region(address, workload, lambda region: region.ResizeWorkload(request))
+        return await call_region(address, workload, lambda region: region.ResizeWorkload(request), self._security)
 
     async def RetuneWorkload(
         self, request: regional_scheduler_pb2.RetuneWorkloadRequest, context: Context
     ) -> regional_scheduler_pb2.ActionResponse:
         request.workload = workload = workload_named(request.workload)
         _, address = await self._snapshot(lambda connection: region_of(connection, workload))
-        return await call_region(address, workload, lambda region: region.RetuneWorkload(request))
+        return await call_region(address, workload, lambda region: region.RetuneWorkload(request), self._security)
 
     async def MigrateWorkload(
         self, request: messages.MoveWorkloadRequest, context: Context
     ) -> regional_scheduler_pb2.ActionResponse:
         request.workload = workload = workload_named(request.workload)
         address, asked = await self._snapshot(lambda connection: destination(connection, request))
-        return await call_region(address, workload, lambda region: region.MigrateWorkload(asked))
+        return await call_region(address, workload, lambda region: region.MigrateWorkload(asked), self._security)
 
     async def DeclareLost(self, request: messages.DeclareLostRequest, context: Context) -> messages.DeclareLostResponse:
         return await self._run(lambda connection: declare_lost(connection, request, self._clock))
@@ -321,7 +324,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
             lambda connection: draining.choose_machines(connection, request.names, request.kind)
         )
         note_before(machines_before(chosen.states))
-        return await draining.drain(chosen, reason, deadline_s)
+        return await draining.drain(chosen, reason, deadline_s, self._security)
 
     async def Undrain(
         self, request: fleet_state_pb2.UndrainRequest, context: Context
@@ -330,7 +333,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
             lambda connection: draining.choose_machines(connection, request.names, request.kind)
         )
         note_before(machines_before(chosen.states))
-        return await draining.undrain(chosen)
+        return await draining.undrain(chosen, self._security)
 
     # ------------------------------------------------------------ machines to clusters
 

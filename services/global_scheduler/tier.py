@@ -113,6 +113,7 @@ class GlobalSchedulerTier:
             require_ready=self._require_ready,
             room=self._room,
             traces=traces,
+            security=configuration.tls.security(),
         )
         self._planner = Planner(database, clock, configuration.data, configuration.lease.duration_real_s)
         data_placement = DataPlacementServicer(
@@ -271,4 +272,5 @@ def _server_of(
         tier=GLOBAL_LEASE,
         metrics=metrics,
         authorization=authorization,
+        security=configuration.tls.security(),
     )

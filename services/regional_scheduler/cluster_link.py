@@ -21,6 +21,8 @@ from domain.plan import TaskName
 from services.database.lease_store import Lease
 from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement, JobRendezvous
 from services.regional_scheduler.order_batches import keys_in_requests, plans_in_requests
+from services.security.certificate_folder import CertificatesUnusable
+from services.security.transport import PLAINTEXT, TransportSecurity
 from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
@@ -122,6 +124,7 @@ class ClusterLink:
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],
         lease: Lease,
+        security: TransportSecurity = PLAINTEXT,
     ) -> None:
         self.cluster = cluster
         self._connection = 0
@@ -129,6 +132,7 @@ class ClusterLink:
         self._find_address = find_address
         self._inbox = inbox
         self._lease = lease
+        self._security = security
         self._outgoing: asyncio.Queue[OutgoingOrder] = asyncio.Queue()
 
     def send(self, order: OutgoingOrder, connection: int) -> None:
@@ -142,6 +146,8 @@ class ClusterLink:
                 await self._run_once()
             except grpc.aio.AioRpcError as error:
                 _log.info("cluster link broke", cluster=self.cluster, code=error.code().name, said=error.details())
+            except CertificatesUnusable as unusable:
+                _log.warning("cannot call the cluster", cluster=self.cluster, why=str(unusable))
             self._connection += 1
             if self._reported:
                 self._reported = False
@@ -153,7 +159,7 @@ class ClusterLink:
         if address is None:
             return
         self._outgoing = asyncio.Queue()
-        async with tier_channel(address) as channel:
+        async with tier_channel(address, self._security) as channel:
             stub = cluster_manager_pb2_grpc.ClusterManagerStub(channel)
             async with _in_background(self._send_orders(stub)) as sending:
                 reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest(**self._fence()))

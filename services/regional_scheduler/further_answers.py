@@ -19,6 +19,8 @@ from regional_scheduler.rounds import RegionResponse, Round
 from services.database.auction_documents import response_document, response_from_document
 from services.database.lease_store import RegionalScheduler
 from services.regional_scheduler.region_memory import RegionMemory
+from services.security.certificate_folder import CertificatesUnusable
+from services.security.transport import PLAINTEXT, FileState, TransportSecurity
 from services.tiers.tier_channel import tier_channel
 from topmast.v1 import regional_scheduler_pb2 as messages
 from topmast.v1 import regional_scheduler_pb2_grpc
@@ -99,14 +101,14 @@ Ask: TypeAlias = Callable[[RegionalScheduler, FurtherQuestion, float], Awaitable
 class OtherRegions:
     """The regions that are asked over gRPC, with a channel to each that lasts as long as its address."""
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
+    def __init__(self, security: TransportSecurity = PLAINTEXT) -> None:
+        self._security = security
+        self._channels: dict[tuple[str, FileState], grpc.aio.Channel] = {}
+        """By address, and by the certificates that they were made with."""
 
     async def ask(self, other: RegionalScheduler, question: FurtherQuestion, patience_real_s: float) -> RegionResponse:
         """See `Ask`: the answers of a scheduler that still serves under the token that it is known by."""
-        if other.address not in self._channels:
-            self._channels[other.address] = tier_channel(other.address)
-        stub = regional_scheduler_pb2_grpc.RegionalSchedulerStub(self._channels[other.address])
+        stub = regional_scheduler_pb2_grpc.RegionalSchedulerStub(self._channel(other))
         try:
             response = await stub.AnswerFurther(_as_request(question), timeout=patience_real_s)
         except grpc.aio.AioRpcError as error:
@@ -115,6 +117,15 @@ class OtherRegions:
         if response.lease_token != other.token:
             raise CannotGoOn(other.region, "answers under another lease than the round was answered under")
         return answers_from_json(other.region, question, response.answers)
+
+    def _channel(self, other: RegionalScheduler) -> grpc.aio.Channel:
+        which = other.address, self._security.state()
+        if which not in self._channels:
+            try:
+                self._channels[which] = tier_channel(other.address, self._security)
+            except CertificatesUnusable as unusable:
+                raise CannotGoOn(other.region, f"cannot be called: {unusable}") from unusable
+        return self._channels[which]
 
     async def close(self) -> None:
         """Ends all connections."""

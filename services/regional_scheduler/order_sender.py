@@ -36,6 +36,7 @@ from services.regional_scheduler.live_attempts import (
     wanted_order,
 )
 from services.regional_scheduler.orders import attempt_plan, resize_request
+from services.security.transport import PLAINTEXT, TransportSecurity
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +52,9 @@ class OrderSender:
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],
         lease: Lease,
+        security: TransportSecurity = PLAINTEXT,
     ) -> None:
+        self._security = security
         self._live = live
         self._due_attempts = due_attempts
         self._find_address = find_address
@@ -70,7 +73,7 @@ class OrderSender:
             del self.links[cluster]
             self._connections.pop(cluster, None)
         for cluster in sorted(present - self.links.keys()):
-            self.links[cluster] = ClusterLink(cluster, self._find_address, self._inbox, self._lease)
+            self.links[cluster] = ClusterLink(cluster, self._find_address, self._inbox, self._lease, self._security)
         self._links_changed.set()
 
     async def run(self) -> None:

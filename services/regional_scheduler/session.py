@@ -97,8 +97,9 @@ class RegionSession:
         self._now_real_s = asyncio.get_running_loop().time
         self._due_attempts = DueAttempts()
         self._absent = AbsentClusters(memory, self._now_real_s())
+        security = configuration.tls.security()
         self._sender = OrderSender(
-            memory.region, memory.live, self._due_attempts, self._cluster_address, inbox.put, lease
+            memory.region, memory.live, self._due_attempts, self._cluster_address, inbox.put, lease, security
         )
         self._reports = ReportTaker(memory.live, self._due_attempts, self._sender, self._absent, clock)
         self._applied = AppliedChanges(database, memory, inbox, self._absent, self._sender)
@@ -135,7 +136,7 @@ class RegionSession:
         """What was won is not dispatched yet, because something newer has to be taken over before."""
         self._victims_changed = False
         """Since the last dispatch a victim stood elsewhere than in memory."""
-        self._other_regions = OtherRegions()
+        self._other_regions = OtherRegions(security)
         self._quota_changed = False
         """Since the last dispatch less was left of a quota than was seen: it is locked before the next one is planned."""
         self._auctioneer = Auctioneer(

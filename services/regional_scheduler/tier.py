@@ -77,6 +77,8 @@ class RegionalSchedulerTier:
             tier=f"{REGIONAL_PREFIX}{region}",
             metrics=metrics,
             authorization=Authorization(authentication),
+            security=configuration.tls.security(),
+            between_tiers=True,
         )
 
     async def start(self, listen: str) -> int:

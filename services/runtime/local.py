@@ -239,6 +239,9 @@ def _checked(options: HostOptions) -> tuple[HostOptions, bool]:
         from services.execution.task_user import task_user
 
         configuration = load_configuration(options.configuration_file)
+        if configuration.tls.certificate is not None:
+            told = "is for `topmast serve`: what `topmast up` starts stays on loopback and talks in plain text; leave it out"
+            raise FormatError(str(options.configuration_file), [FieldProblem("tls", told)])
         if starts_tasks:
             settled = configuration.tasks.run_as is not None or configuration.tasks.allow_root is not None
             tasks_are_root = tasks_are_root and not settled

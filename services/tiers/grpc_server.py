@@ -13,6 +13,7 @@ from services.grpc_errors import CanonicalErrors
 from services.metrics.counted_calls import CountedCalls
 from services.metrics.service_metrics import ServiceMetrics
 from services.security.authorization import Authorization
+from services.security.transport import PLAINTEXT, TransportSecurity
 from services.tiers.admission import Admission
 from services.tiers.request_settings import USUAL_REQUESTS, RequestSettings
 from services.tiers.request_sizes import greatest_of_services
@@ -44,9 +45,14 @@ class TierServer:
         tier: str = "",
         metrics: ServiceMetrics | None = None,
         authorization: Authorization | None = None,
+        security: TransportSecurity = PLAINTEXT,
+        between_tiers: bool = False,
     ) -> None:
         """`register` adds the servicers of `services` to the server, which takes on `requests` at a time. `tier`: as its lease is
-        called, for the metrics of calls. `authorization` None: nobody is asked who is calling."""
+        called, for the metrics of calls. `authorization` None: nobody is asked who is calling. `between_tiers`: only tiers call it,
+        so with TLS each caller must show a certificate."""
+        self._security = security
+        self._between_tiers = between_tiers
         interceptors: list[grpc.aio.ServerInterceptor] = [
             CanonicalErrors(),
             authorization or Authorization(),
@@ -67,8 +73,13 @@ class TierServer:
         )
 
     async def start(self, listen: str) -> int:
-        """Listens on `host:port` (port 0: any free one); returns the port. Raises RuntimeError when it is taken."""
-        port = self._server.add_insecure_port(listen)
+        """Listens on `host:port` (port 0: any free one); returns the port. Raises RuntimeError when it is taken, and CertificatesUnusable."""
+        credentials = self._security.server_credentials(between_tiers=self._between_tiers)
+        port = (
+            self._server.add_insecure_port(listen)
+            if credentials is None
+            else self._server.add_secure_port(listen, credentials)
+        )
         await self.set_serving(serving=False)
         await self._server.start()
         return port

@@ -20,7 +20,7 @@ Saved = training_session_pb2.CheckpointSavedRequest
 class ScriptedClusterManager(training_session_pb2_grpc.TrainingSessionServicer):
     """Serves on `address` until `stop`; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
         self.advice = training_session_pb2.HeartbeatResponse()
         self.refusal: grpc.StatusCode | None = None
         self.heartbeats: list[Heartbeat] = []
@@ -28,7 +28,13 @@ class ScriptedClusterManager(training_session_pb2_grpc.TrainingSessionServicer):
         self._heard = threading.Condition()
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
         training_session_pb2_grpc.add_TrainingSessionServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        listen = "127.0.0.1:0"
+        port = (
+            self._server.add_insecure_port(listen)
+            if credentials is None
+            else self._server.add_secure_port(listen, credentials)
+        )
+        self.address = f"127.0.0.1:{port}"
         self._server.start()
 
     def Heartbeat(self, request: Heartbeat, context: grpc.ServicerContext) -> training_session_pb2.HeartbeatResponse:

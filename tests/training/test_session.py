@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
+from tests.security.certificate_worlds import made, security_of
 from tests.training.scripted_cluster_manager import ScriptedClusterManager
 from topmast import training
 from topmast.training.session import Session
@@ -277,3 +278,22 @@ def test_a_model_that_is_none_is_refused_where_it_is_given() -> None:
         session.report_model({"w": np.zeros(8)})
         with pytest.raises(TypeError, match="model is a set"):
             session.report_model({1, 2})
+
+
+def test_a_task_reports_by_tls(inside: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made(tmp_path / "certificates")
+    with ScriptedClusterManager(security_of(folder).server_credentials(between_tiers=True)) as manager:
+        for name, file in (("CA", "authority.pem"), ("CERTIFICATE", "tier.pem"), ("KEY", "tier-key.pem")):
+            monkeypatch.setenv(f"TOPMAST_TLS_{name}", str(folder / file))
+        inside(manager.address)
+        with opened():
+            manager.wait_until(lambda manager: bool(manager.heartbeats))
+
+
+def test_training_goes_on_where_its_certificates_cannot_be_read(
+    inside: Callable[..., Path], manager: ScriptedClusterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPMAST_TLS_CA", str(tmp_path / "none.pem"))
+    inside(manager.address)
+    with opened():
+        manager.wait_until(lambda manager: bool(manager.heartbeats))

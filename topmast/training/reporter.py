@@ -10,8 +10,10 @@ from typing import NamedTuple, cast
 
 import grpc
 
+from topmast.errors import InvalidArgumentError
 from topmast.training.model_profile import ModelSizes
 from topmast.training.task_environment import TaskEnvironment
+from topmast.transport import tls_credentials
 from topmast.v1 import training_session_pb2, training_session_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,15 @@ class _Step(NamedTuple):
     progress: float
 
 
+def _credentials() -> grpc.ChannelCredentials | None:
+    """None: plain text, also where the files cannot be used, which is no reason to fail a training."""
+    try:
+        return tls_credentials()
+    except InvalidArgumentError as error:
+        _log.warning("reporting in plain text: %s", error)
+        return None
+
+
 class Reporter:
     """Sends a heartbeat each `interval_s` and each checkpoint soon; reads the answers.
 
@@ -57,6 +68,7 @@ class Reporter:
         self.world_size = task.world_size
         self.model: ModelSizes | None = None
         self._task = task
+        self._credentials = _credentials()
         self._interval_s = interval_s
         self._reference = training_session_pb2.TaskReference(
             workload=task.workload, attempt=task.attempt, job=task.job, task=task.task, token=task.session_token
@@ -150,7 +162,11 @@ class Reporter:
             if self._channel is not None:
                 self._channel.close()
             self._address = now.session_address
-            self._channel = grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS)
+            self._channel = (
+                grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS)
+                if self._credentials is None
+                else grpc.secure_channel(self._address, self._credentials, options=_CHANNEL_OPTIONS)
+            )
         return self._channel
 
     def _note(self, error: grpc.RpcError) -> None:
