@@ -12,7 +12,7 @@ from pathlib import Path
 from services.runtime.tier_place import TierProcesses
 from tests.chaos.driver.faults import KINDS
 from tests.chaos.driver.private_world import enter
-from tests.chaos.driver.run import Options, Run, load_average
+from tests.chaos.driver.run import Options, Run
 
 
 def main() -> int:
@@ -39,7 +39,6 @@ def main() -> int:
         **result.as_json(),
         "command": f"python -m tests.chaos.driver {' '.join(sys.argv[1:])}",
         "processors": os.cpu_count(),
-        "load": load_average(),
     }
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(document, indent=1), encoding="utf-8")

@@ -28,7 +28,7 @@ from topmast import AsyncClient, NotFoundError, PreconditionError, TopmastError
 _CLIENTS = 6
 _TIMEOUT_S = 8.0
 _PAUSE_S = 0.3
-_REAL_SHARE = 0.06
+_REAL_SHARE = 0.1
 _CANCELLED_SHARE = 0.12
 _GIVEN_UP_SHARE = 0.04
 _SUBMITTED_AGAIN_SHARE = 0.2

@@ -81,6 +81,8 @@ class Result:
     left_out: list[str] = field(default_factory=list)
     """Kinds that are not possible here."""
     seconds: float = 0.0
+    loads: list[float] = field(default_factory=list)
+    """The machine's load average before each wave: how busy it was with this run and whatever else."""
     closing: Closing = field(default_factory=Closing)
 
     def as_json(self) -> dict[str, Any]:
@@ -161,6 +163,7 @@ class Run:
         for wave in draw(self._kinds(world), self._options.faults, rng):
             if time.monotonic() - self._began_s > self._options.seconds:
                 break
+            self._result.loads.append(round(os.getloadavg()[0], 2))
             threads = [_Injecting(self, world, probes, one, alone=len(wave) == 1) for one in wave]
             for thread in threads:
                 thread.start()
@@ -231,7 +234,3 @@ class _Injecting(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - it is raised where the run waits for it
             self.broke = error
 
-
-def load_average() -> float:
-    """Of the last minute: how busy the machine was beside the run."""
-    return os.getloadavg()[0]

@@ -1,0 +1,43 @@
+"""Thousands of schedules of processes that want one lease: at no moment do two of them have it, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.deterministic.lease_processes import Struggle, simulated_time
+
+_SCHEDULES = 60
+_TROUBLED_S = 60.0
+_CALM_S = 30.0
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, seed: int, *, sets_clocks: bool = False) -> Struggle:
+    struggle = Struggle(seed, sets_clocks)
+    with simulated_time(monkeypatch, struggle.world, struggle.server):
+        try:
+            struggle.run(_TROUBLED_S, _CALM_S)
+        finally:
+            struggle.world.tidy()
+    return struggle
+
+
+def test_never_do_two_processes_have_one_lease(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    first = int(request.config.getoption("seed")) * 1_000_000
+    holders = 0
+    for seed in range(first, first + _SCHEDULES):
+        holders += len({holder for _, _, holder in _run(monkeypatch, seed).server.writes})
+    assert holders > 3 * _SCHEDULES, "the lease went from one to the other"
+
+
+def test_never_does_a_stale_process_write_though_the_clock_of_the_database_is_set(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    first = int(request.config.getoption("seed")) * 1_000_000 + 500_000
+    for seed in range(first, first + _SCHEDULES // 2):
+        _run(monkeypatch, seed, sets_clocks=True)
+
+
+def test_a_seed_makes_one_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    once, again = _run(monkeypatch, 7), _run(monkeypatch, 7)
+    assert (once.world.turns, once.server.writes) == (again.world.turns, again.server.writes)
+    assert once.server.writes
