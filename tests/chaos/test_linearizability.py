@@ -129,6 +129,14 @@ def test_the_search_agrees_with_trying_all_orders(generator: np.random.Generator
     assert 40 < explained < 360
 
 
+def test_a_client_that_asks_again_and_again_makes_no_endless_search() -> None:
+    asked = [unanswered(str(number), Kind.SUBMIT, float(number)) for number in range(200)]
+    asked += [unanswered(f"c{number}", Kind.CANCEL, 300.0 + number) for number in range(200)]
+    heard = submitted("b", 250, 251, existed=True)
+    assert check_workload("k", [*asked, heard, looked("d", 600, 601, "CANCELLED")]) is None
+    assert check_workload("k", [*asked, heard, not_found("d", 600, 601)]) is not None
+
+
 def test_calls_of_a_client_that_was_killed_have_no_outcome() -> None:
     begun = {"number": "1-0", "key": "k", "kind": "submit", "called_s": 1.0}
     (call,) = operations_of([begun])
