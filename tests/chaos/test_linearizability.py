@@ -11,7 +11,9 @@ from tests.chaos.driver.history import NEVER_S, Kind, Operation, operations_of, 
 from tests.chaos.driver.linearizability import Seen, check, check_workload, outcomes
 
 
-def submitted(number: str, called_s: float, returned_s: float, *, existed: bool = False, workload: str = "w1") -> Operation:
+def submitted(
+    number: str, called_s: float, returned_s: float, *, existed: bool = False, workload: str = "w1"
+) -> Operation:
     return Operation(number, "k", Kind.SUBMIT, called_s, returned_s, workload=workload, existed=existed)
 
 
@@ -40,20 +42,29 @@ def too_late(number: str, called_s: float, returned_s: float) -> Operation:
     [
         pytest.param([submitted("a", 0, 1), submitted("b", 2, 3, existed=True)], id="a retry"),
         pytest.param([unanswered("a", Kind.SUBMIT, 0), submitted("b", 2, 3)], id="the first one was never heard"),
-        pytest.param([unanswered("a", Kind.SUBMIT, 0), submitted("b", 2, 3, existed=True)], id="it was heard after all"),
+        pytest.param(
+            [unanswered("a", Kind.SUBMIT, 0), submitted("b", 2, 3, existed=True)], id="it was heard after all"
+        ),
         pytest.param([submitted("a", 0, 5), submitted("b", 1, 4, existed=True)], id="at the same time"),
         pytest.param([submitted("a", 0, 5), not_found("b", 1, 2), looked("c", 3, 4, "PENDING")], id="seen in between"),
-        pytest.param([submitted("a", 0, 1), looked("b", 2, 3, "RUNNING", 1), looked("c", 4, 5, "COMPLETED", 1)], id="it ran"),
         pytest.param(
-            [submitted("a", 0, 1), looked("b", 2, 6, "RUNNING", 1), looked("c", 3, 5, "COMPLETED", 1)], id="looks overlap"
+            [submitted("a", 0, 1), looked("b", 2, 3, "RUNNING", 1), looked("c", 4, 5, "COMPLETED", 1)], id="it ran"
+        ),
+        pytest.param(
+            [submitted("a", 0, 1), looked("b", 2, 6, "RUNNING", 1), looked("c", 3, 5, "COMPLETED", 1)],
+            id="looks overlap",
         ),
         pytest.param([submitted("a", 0, 1), cancelled("b", 2, 3), looked("c", 4, 5, "CANCELLED")], id="cancelled"),
-        pytest.param([submitted("a", 0, 1), cancelled("b", 2, 3, "RUNNING"), looked("c", 4, 5, "COMPLETED")], id="done first"),
         pytest.param(
-            [submitted("a", 0, 1), unanswered("b", Kind.CANCEL, 2), looked("c", 4, 5, "CANCELLED")], id="cancelled unheard"
+            [submitted("a", 0, 1), cancelled("b", 2, 3, "RUNNING"), looked("c", 4, 5, "COMPLETED")], id="done first"
         ),
         pytest.param(
-            [submitted("a", 0, 1), unanswered("b", Kind.CANCEL, 2), looked("c", 4, 5, "COMPLETED")], id="never cancelled"
+            [submitted("a", 0, 1), unanswered("b", Kind.CANCEL, 2), looked("c", 4, 5, "CANCELLED")],
+            id="cancelled unheard",
+        ),
+        pytest.param(
+            [submitted("a", 0, 1), unanswered("b", Kind.CANCEL, 2), looked("c", 4, 5, "COMPLETED")],
+            id="never cancelled",
         ),
         pytest.param([submitted("a", 0, 1), looked("b", 2, 3, "FAILED", 2), too_late("c", 4, 5)], id="too late"),
         pytest.param([submitted("a", 0, 1), cancelled("b", 2, 3), too_late("c", 4, 5)], id="cancelled twice"),
@@ -71,20 +82,29 @@ def test_what_can_have_been_is_explained(history: list[Operation]) -> None:
         pytest.param([submitted("a", 0, 1, existed=True)], id="there before it was made"),
         pytest.param([submitted("a", 0, 1), not_found("b", 2, 3)], id="forgotten"),
         pytest.param([looked("a", 0, 1, "PENDING"), submitted("b", 2, 3)], id="seen too soon"),
-        pytest.param([submitted("a", 0, 1), looked("b", 2, 3, "COMPLETED"), looked("c", 4, 5, "RUNNING")], id="woken up"),
-        pytest.param([submitted("a", 0, 1), looked("b", 2, 3, "COMPLETED"), looked("c", 4, 5, "FAILED")], id="two ends"),
+        pytest.param(
+            [submitted("a", 0, 1), looked("b", 2, 3, "COMPLETED"), looked("c", 4, 5, "RUNNING")], id="woken up"
+        ),
+        pytest.param(
+            [submitted("a", 0, 1), looked("b", 2, 3, "COMPLETED"), looked("c", 4, 5, "FAILED")], id="two ends"
+        ),
         pytest.param([submitted("a", 0, 1), looked("b", 2, 3, "CANCELLED")], id="cancelled by nobody"),
         pytest.param(
-            [submitted("a", 0, 1), looked("b", 2, 3, "CANCELLED"), cancelled("c", 4, 5)], id="cancelled before it was asked"
+            [submitted("a", 0, 1), looked("b", 2, 3, "CANCELLED"), cancelled("c", 4, 5)],
+            id="cancelled before it was asked",
         ),
         pytest.param([submitted("a", 0, 1), cancelled("b", 2, 3), looked("c", 4, 5, "RUNNING")], id="goes on"),
         pytest.param([submitted("a", 0, 1), too_late("b", 2, 3), looked("c", 4, 5, "PENDING")], id="was not too late"),
-        pytest.param([submitted("a", 0, 1), looked("b", 2, 3, "RUNNING", 3), looked("c", 4, 5, "RUNNING", 2)], id="undone"),
         pytest.param(
-            [unanswered("a", Kind.SUBMIT, 4), looked("b", 0, 1, "PENDING"), submitted("c", 5, 6)], id="unheard, yet later"
+            [submitted("a", 0, 1), looked("b", 2, 3, "RUNNING", 3), looked("c", 4, 5, "RUNNING", 2)], id="undone"
         ),
         pytest.param(
-            [submitted("a", 0, 1), unanswered("b", Kind.CANCEL, 6), looked("c", 4, 5, "CANCELLED")], id="asked afterwards"
+            [unanswered("a", Kind.SUBMIT, 4), looked("b", 0, 1, "PENDING"), submitted("c", 5, 6)],
+            id="unheard, yet later",
+        ),
+        pytest.param(
+            [submitted("a", 0, 1), unanswered("b", Kind.CANCEL, 6), looked("c", 4, 5, "CANCELLED")],
+            id="asked afterwards",
         ),
     ],
 )

@@ -6,7 +6,7 @@ What the statements do is written down here a second time; `test_lease_table.py`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ class LeaseTable:
     now: Callable[[], float]
     rows: dict[str, Row] = field(default_factory=dict)
 
-    def execute(self, text: str, values: Sequence[Any] | dict[str, Any], by: object) -> list[tuple[Any, ...]] | None:
+    def execute(self, text: str, values: Any, by: object) -> list[tuple[Any, ...]] | None:
         """The rows that the statement returns or changes; None: it has to wait for a transaction."""
         if text.startswith("INSERT INTO leases"):
             return self._acquire(values, by)
@@ -50,7 +50,7 @@ class LeaseTable:
         if text.startswith("SELECT 1 FROM leases"):
             return self._held(values[0], values[1], values[2], by)
         if text.startswith("SELECT leases.holder, leases.address"):
-            row = self.rows.get(next(value for value in values.values() if value in self.rows or True))  # type: ignore[union-attr]
+            row = self.rows.get(next(iter(values.values())))
             return [] if row is None else [(row.holder, row.address, row.expires_s - self.now())]
         raise AssertionError(f"nobody has taught the simulated database this: {text}")
 
@@ -64,7 +64,12 @@ class LeaseTable:
             return None
         if row.expires_s > self.now() and row.holder != values["holder"]:
             return []
-        row.holder, row.address, row.token, row.expires_s = values["holder"], values["address"], row.token + 1, expires_s
+        row.holder, row.address, row.token, row.expires_s = (
+            values["holder"],
+            values["address"],
+            row.token + 1,
+            expires_s,
+        )
         return [(row.token,)]
 
     def _changed(
@@ -198,9 +203,7 @@ class SimulatedDatabase:
         self.url = "simulated"
         self._server = server
 
-    async def run(
-        self, operation: Callable[[Any], Awaitable[ResultT]], *, give_up_after_s: float = 30.0
-    ) -> ResultT:
+    async def run(self, operation: Callable[[Any], Awaitable[ResultT]], *, give_up_after_s: float = 30.0) -> ResultT:
         begun_s = self._server.world.now_s
         while True:
             try:

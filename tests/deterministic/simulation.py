@@ -41,7 +41,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             while scheduled and scheduled[0]._cancelled:
                 scheduled[0]._scheduled = False
                 heapq.heappop(scheduled)
-                self._timer_cancelled_count -= 1
+                self._timer_cancelled_count -= 1  # type: ignore[attr-defined]  # asyncio's own
             due_s = scheduled[0]._when if scheduled else NEVER_S
         return max(due_s, self.halted_until_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,14 @@ async def _do(connection: Any, step: tuple[Any, ...], leases: dict[str, Lease]) 
         case "renew":
             return await lease_store.renew(connection, lease, duration_s)
         case "release":
-            return await lease_store.release(connection, lease)
+            await lease_store.release(connection, lease)
+            return None
         case "held":
             try:
-                return await lease_store.assert_held(connection, lease)
+                await lease_store.assert_held(connection, lease)
             except LeaseLost:
                 return "lost"
+            return None
         case _:
             seen = await lease_store.look(connection, name)
             return None if seen is None else (seen.holder, seen.address, seen.left_s > 0.0)
@@ -57,7 +60,7 @@ def test_statements_of_leases_do_what_they_do_in_postgresql(database_url: str, g
     async def in_postgresql() -> list[object]:
         leases: dict[str, Lease] = {}
         async with Database(database_url) as database:
-            return [await database.run(lambda connection, step=step: _do(connection, step, leases)) for step in steps]
+            return [await database.run(partial(_do, step=step, leases=leases)) for step in steps]
 
     async def simulated() -> list[object]:
         leases: dict[str, Lease] = {}

@@ -88,7 +88,9 @@ class _Ledger:
                 case "stop":
                     await self.executor.stop(attempt, 5.0)
                 case _:
-                    ended = [status.key for status in self.executor.statuses() if status.ended and status.key == attempt]
+                    ended = [
+                        status.key for status in self.executor.statuses() if status.ended and status.key == attempt
+                    ]
                     # As regions do: only what is known to have ended, and is recorded.
                     await self.executor.forget(ended)
                     self.forgotten.update(ended)
@@ -118,7 +120,9 @@ class _Ledger:
 
 
 @pytest.mark.parametrize("sets_clock", [False, True])
-def test_never_do_orders_that_come_anyhow_run_anything_twice(*, sets_clock: bool, request: pytest.FixtureRequest) -> None:
+def test_never_do_orders_that_come_anyhow_run_anything_twice(
+    *, sets_clock: bool, request: pytest.FixtureRequest
+) -> None:
     first = int(request.config.getoption("seed")) * 1_000_000
     phases: set[AttemptPhase] = set()
     refused = 0

@@ -16,7 +16,9 @@ from tests.chaos.driver.run import Options, Run
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.driver", description="Faults by a seed, on a real service.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos.driver", description="Faults by a seed, on a real service."
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--per-s", type=float, default=2.5, help="submissions in a second")

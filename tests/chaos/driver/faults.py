@@ -265,7 +265,6 @@ def _kill_clients(world: World, _rng: np.random.Generator) -> str:
     return world.crew.kill()
 
 
-
 _NETWORK, _DISK = "network", "disk"
 
 KINDS: tuple[FaultKind, ...] = (

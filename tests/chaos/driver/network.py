@@ -97,7 +97,7 @@ class _DelayingProxy:
     async def _connect(self, near_reader: asyncio.StreamReader, near_writer: asyncio.StreamWriter) -> None:
         far = socket.socket()
         far.setsockopt(socket.SOL_SOCKET, _SO_MARK, _MARK)
-        far.setblocking(False)  # noqa: FBT003 - the method has no keyword
+        far.setblocking(False)
         try:
             await self._loop.sock_connect(far, ("127.0.0.1", self.port))
             far_reader, far_writer = await asyncio.open_connection(sock=far)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 _INSIDE_VARIABLE = "TOPMAST_CHAOS_PRIVATE"
 _UNSHARE = ("unshare", "--net", "--mount", "--ipc")
@@ -22,10 +23,13 @@ def enter(arguments: Sequence[str]) -> bool:
     if os.environ.get(_INSIDE_VARIABLE):
         _prepare()
         return True
-    if not _possible():
-        return False
-    module = "tests.chaos.driver"
-    command = [*_UNSHARE, sys.executable, "-m", module, *arguments]
+    if _possible():
+        _begin_anew(arguments)
+    return False
+
+
+def _begin_anew(arguments: Sequence[str]) -> NoReturn:
+    command = [*_UNSHARE, sys.executable, "-m", "tests.chaos.driver", *arguments]
     os.execvpe(command[0], command, {**os.environ, _INSIDE_VARIABLE: "1"})  # noqa: S606 - our own program
 
 

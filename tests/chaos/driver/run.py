@@ -233,4 +233,3 @@ class _Injecting(threading.Thread):
             run.inject(world, probes, planned, alone=self._alone)
         except BaseException as error:  # noqa: BLE001 - it is raised where the run waits for it
             self.broke = error
-

@@ -30,7 +30,7 @@ def draw(kinds: Sequence[FaultKind], faults: int, rng: np.random.Generator) -> l
     weights = np.array([kind.weight for kind in kinds])
     more = max(faults - len(kinds), 0)
     chosen = [*kinds, *(kinds[int(i)] for i in rng.choice(len(kinds), size=more, p=weights / weights.sum()))]
-    rng.shuffle(chosen)  # type: ignore[arg-type]  # a list is shuffled as an array is
+    rng.shuffle(chosen)
     return list(_waves(chosen[:faults], rng))
 
 

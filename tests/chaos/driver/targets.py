@@ -91,7 +91,7 @@ class Targets:
             process = task.parents()[levels - 1]
         except (psutil.NoSuchProcess, IndexError) as error:
             raise NoTarget("the task has ended") from error
-        wanted = "TaskRunner" if levels == 3 else "task_reaper"  # noqa: PLR2004 - as above
+        wanted = "TaskRunner" if levels == 3 else "task_reaper"
         if wanted not in " ".join(_command(process)):
             raise NoTarget(f"{process} is no {wanted}")
         return process
@@ -118,7 +118,7 @@ class Targets:
 def _sockets() -> list[list[str]]:
     listed = subprocess.run(["ss", "--unix", "--processes", "--no-header"], capture_output=True, text=True, check=True)
     lines = (line.split() for line in listed.stdout.splitlines())
-    return [line for line in lines if len(line) > 8]  # noqa: PLR2004 - those that have an owner
+    return [line for line in lines if len(line) > 8]
 
 
 def _owners(line: Sequence[str]) -> list[int]:

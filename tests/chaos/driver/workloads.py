@@ -64,7 +64,10 @@ def emulated(name: str, rng: np.random.Generator) -> WorkloadSpecification:
     tenant = (RANKING, RESEARCH)[int(rng.integers(2))]
     work = Emulated(float(rng.uniform(30.0, 300.0)), 30.0)
     job = JobSpecification(
-        JobName("main"), int(rng.integers(1, 3)), TaskResources(gpus=int(rng.integers(1, 5)), gpu_model=ANY_GPU_MODEL), work
+        JobName("main"),
+        int(rng.integers(1, 3)),
+        TaskResources(gpus=int(rng.integers(1, 5)), gpu_model=ANY_GPU_MODEL),
+        work,
     )
     return WorkloadSpecification(name, tenant, (job,), retry=_OFTEN)
 
