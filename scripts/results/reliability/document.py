@@ -50,7 +50,7 @@ def _introduction(run: dict[str, Any]) -> str:
     alone = sum(fault["alone"] for fault in run["faults"])
     return (
         f"{len(run['faults'])} faults of {len({fault['kind'] for fault in run['faults']})} kinds were injected into a live service in"
-        f" {minutes:.0f} minutes, by seed {run['seed']}: {alone} alone, the others two or three at a time. Two regions, three clusters,"
+        f" {minutes:.0f} minutes, by seed {run['seed']}: {alone} alone, the others two to four at a time. Two regions, three clusters,"
         " a process for each tier, a PostgreSQL and a Ray of its own, emulated and real tasks. Clients submitted all the time, however"
         f" long answers took. On {run['processors']} processors, on which other work ran too (load average {loads[0]:.1f} to"
         f" {loads[-1]:.1f}, {median(loads):.1f} in the middle): on an idle machine times are shorter.\n\n"

@@ -24,6 +24,7 @@ from services.wire.workloads import specification_to_proto
 from tests.chaos.driver.history import HistoryWriter, Kind, read_history
 from tests.chaos.driver.workloads import Witness, emulated, real
 from topmast import AsyncClient, NotFoundError, PreconditionError, TopmastError
+from topmast.v1 import workload_pb2
 
 _CLIENTS = 6
 _TIMEOUT_S = 8.0
@@ -66,16 +67,25 @@ class Crew:
             # A user who does not wait for the answer, and asks again.
             with suppress(TimeoutError):
                 async with asyncio.timeout(float(rng.uniform(0.0, 0.02))):
-                    await self._call(key, Kind.SUBMIT, lambda client: client.submit(message, idempotency_key=key))
-        submit = lambda client: client.submit(message, idempotency_key=key)  # noqa: E731 - said once for all calls
-        while (workload := await self._call(key, Kind.SUBMIT, submit)) is None:
-            await asyncio.sleep(_PAUSE_S)
+                    await self._submit(key, message)
+        workload = await self._submitted(key, message)
         later = [self._look(key, workload) for _ in range(int(rng.integers(0, 4)))]
         if rng.random() < _CANCELLED_SHARE:
             later += [self._cancel(key, workload), self._cancel(key, workload)]
         if rng.random() < _SUBMITTED_AGAIN_SHARE:
-            later += [self._call(key, Kind.SUBMIT, submit)]
+            later += [self._submit(key, message)]
         await asyncio.gather(*(self._later(rng, call) for call in later))
+
+    async def _submitted(self, key: str, message: workload_pb2.WorkloadSpecification) -> str:
+        """The workload; asks until there is an answer."""
+        while True:
+            workload = await self._submit(key, message)
+            if workload is not None:
+                return workload
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _submit(self, key: str, message: workload_pb2.WorkloadSpecification) -> str | None:
+        return await self._call(key, Kind.SUBMIT, lambda client: client.submit(message, idempotency_key=key))
 
     @staticmethod
     async def _later(rng: np.random.Generator, call: Any) -> None:

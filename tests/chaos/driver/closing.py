@@ -130,7 +130,9 @@ def _placement_groups(service: RealService) -> list[str]:
     while True:
         address, environment = _ray(service)
         command = [sys.executable, "-c", _PLACEMENT_GROUPS, address]
-        asked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_REAL_S
+        )
         assert asked.returncode == 0, asked.stderr[-3_000:]
         groups = [line for line in asked.stdout.splitlines() if line.strip()]
         if not groups or time.monotonic() > deadline_s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class CrewProcess:
     seed: int
     per_s: float
     log: Path
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -34,11 +36,12 @@ class CrewProcess:
 
     def kill(self) -> str:
         """In the middle of whatever it does; another one goes on. Returns which process it was."""
-        process = self._running()
-        process.kill()
-        process.wait()
-        self.start()
-        return str(process.pid)
+        with self._one_at_a_time:
+            process = self._running()
+            process.kill()
+            process.wait()
+            self.start()
+            return str(process.pid)
 
     def end(self) -> None:
         """Returns when every submission that it had begun has been answered. Raises AssertionError when it broke."""

@@ -6,12 +6,14 @@ import os
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from domain.fleet import Fleet
 from services.configuration import Configuration, LeaseConfiguration
@@ -122,8 +124,8 @@ class Run:
                     self._close(service, witness, probes)
                 finally:
                     crew.abandon()
-        except AssertionError as error:
-            closing.problems.append(str(error)[:4_000])
+        except Exception as error:  # noqa: BLE001 - whatever broke the run, what it has found is written down
+            closing.problems.append("".join(traceback.format_exception(error))[-4_000:])
         if options.is_private:
             left = shared_memory_left()
             closing.require(not left, f"shared memory is left: {left[:5]}")
@@ -205,7 +207,7 @@ class Run:
             began_s = time.monotonic()
             try:
                 return planned.kind.inject(world, rng), began_s
-            except NoTarget:
+            except (NoTarget, psutil.NoSuchProcess):
                 time.sleep(_FIND_INTERVAL_REAL_S)
         return None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.chaos.driver.faults import FaultKind
 
-_SEVERAL_SHARE = 0.45
+_SEVERAL_SHARE = 0.65
 _LONGEST_STAGGER_S = 3.0
 
 
@@ -23,7 +23,7 @@ class Planned:
 
 
 def draw(kinds: Sequence[FaultKind], faults: int, rng: np.random.Generator) -> list[list[Planned]]:
-    """Waves of one to three faults, so many in all: each kind once if there are enough, the others by weight.
+    """Waves of one to four faults, so many in all: each kind once if there are enough, the others by weight.
 
     What has Ray begin anew comes alone or first in its wave, so that the wave is not over before the others find something.
     """
@@ -37,7 +37,7 @@ def draw(kinds: Sequence[FaultKind], faults: int, rng: np.random.Generator) -> l
 def _waves(kinds: Sequence[FaultKind], rng: np.random.Generator) -> Iterator[list[Planned]]:
     left = list(kinds)
     while left:
-        count = 1 if rng.random() > _SEVERAL_SHARE else int(rng.integers(2, 4))
+        count = 1 if rng.random() > _SEVERAL_SHARE else int(rng.integers(2, 5))
         wave, left = left[:count], left[count:]
         yield [
             Planned(kind, 0.0 if number == 0 else float(rng.uniform(0.0, _LONGEST_STAGGER_S)), int(rng.integers(2**31)))
