@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.chaos.driver.faults import FaultKind
 
-_SEVERAL_SHARE = 0.65
+_SEVERAL_SHARE = 0.7
 _LONGEST_STAGGER_S = 3.0
 
 
