@@ -47,7 +47,7 @@ class LeaseTable:
             return self._changed(values[1], values[2], values[3], by, lambda row: self._extend(row, values[0]))
         if text.startswith("UPDATE leases SET expires_at = clock_timestamp(), holder"):
             return self._changed(values[0], values[1], values[2], by, self._end)
-        if text.startswith("SELECT 1 FROM leases"):
+        if text.startswith("SELECT set_config"):
             return self._held(values[0], values[1], values[2], by)
         if text.startswith("SELECT leases.holder, leases.address"):
             row = self.rows.get(next(iter(values.values())))
