@@ -48,23 +48,16 @@ def document_of(run: dict[str, Any]) -> str:
 def _introduction(run: dict[str, Any]) -> str:
     minutes, loads = run["seconds"] / 60.0, sorted(run["loads"])
     alone = sum(fault["alone"] for fault in run["faults"])
+    passed_over = sum(run["passed_over"].values())
+    nothing_to_do = f" {passed_over} more found nothing that they could be done to." if passed_over else ""
     return (
         f"{len(run['faults'])} faults of {len({fault['kind'] for fault in run['faults']})} kinds were injected into a live service in"
-        f" {minutes:.0f} minutes, by seed {run['seed']}: {alone} alone, the others two to four at a time. Two regions, three clusters,"
+        f" {minutes:.0f} minutes, by seed {run['seed']}: {alone} alone, the others two to four at a time.{nothing_to_do} Two regions, three clusters,"
         " a process for each tier, a PostgreSQL and a Ray of its own, emulated and real tasks. Clients submitted all the time, however"
         f" long answers took. On {run['processors']} processors, on which other work ran too (load average {loads[0]:.1f} to"
         f" {loads[-1]:.1f}, {median(loads):.1f} in the middle): on an idle machine times are shorter.\n\n"
-        f"```\n{_command(run)}\n```\n"
+        f"```\n{run['command']}\n```\n"
     )
-
-
-def _command(run: dict[str, Any]) -> str:
-    return f"python -m tests.chaos.driver --seed {run['seed']} --faults {_planned(run)}"
-
-
-def _planned(run: dict[str, Any]) -> int:
-    passed_over: dict[str, int] = run["passed_over"]
-    return len(run["faults"]) + sum(passed_over.values())
 
 
 def _promises(closing: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ def main() -> int:
     result = Run(options, folder).run()
     document = {
         **result.as_json(),
-        "command": f"python -m tests.chaos.driver {' '.join(sys.argv[1:])}",
+        "command": f"python -m tests.chaos.driver --seed {options.seed} --faults {options.faults} --seconds {options.seconds:.0f}",
         "processors": os.cpu_count(),
     }
     if arguments.output is not None:

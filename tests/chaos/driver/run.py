@@ -154,9 +154,6 @@ class Run:
         has = {"": True, "network": world.is_private, "disk": world.disk is not None}
         wanted = [kind for kind in KINDS if not self._options.kinds or kind.name in self._options.kinds]
         self._result.left_out = [kind.name for kind in wanted if not has[kind.needs]]
-        if world.service.options.tiers is TierProcesses.SHARED:
-            # One process is all of them; the others would be the same fault again.
-            return [kind for kind in wanted if has[kind.needs]]
         return [kind for kind in wanted if has[kind.needs]]
 
     def _waves(self, world: World, probes: Probes) -> None:
