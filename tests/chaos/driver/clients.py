@@ -45,7 +45,14 @@ class Crew:
     seed: int
     generation: int
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _said: set[str] = field(default_factory=set)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def _say(self, what: str) -> None:
+        """Each thing once, for the log of the process."""
+        if what not in self._said:
+            self._said.add(what)
+            print(what, flush=True)
 
     async def arrive(self, per_s: float, keys: itertools.count[int]) -> None:
         """Submits at its own pace, however long answers take, until it is to stop; returns when nothing is open any more."""
@@ -112,7 +119,8 @@ class Crew:
             if kind is not Kind.CANCEL:
                 return None
             told = {"refused": True}
-        except TopmastError:
+        except TopmastError as error:
+            self._say(str(error))
             return None
         else:
             told = _told(kind, answer)

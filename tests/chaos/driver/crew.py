@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.driver.set_clock import CLOCK_VARIABLE
 from tests.chaos.driver.workloads import Witness
 
 _END_PATIENCE_REAL_S = 120.0
@@ -32,7 +34,9 @@ class CrewProcess:
         command += ["--history", str(self.history), "--witness", str(self.witness.folder)]
         command += ["--seed", str(self.seed), "--per-s", str(self.per_s)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # Clients are on other machines: their clocks are nobody's matter.
+            environment = {name: value for name, value in os.environ.items() if name != CLOCK_VARIABLE}
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> str:
         """In the middle of whatever it does; another one goes on. Returns which process it was."""

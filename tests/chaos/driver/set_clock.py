@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDER = Path(__file__).with_name("clock")
-_FILE_VARIABLE = "TOPMAST_CHAOS_CLOCK"
+CLOCK_VARIABLE = "TOPMAST_CHAOS_CLOCK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class SetClock:
         self.file.write_bytes(struct.pack("d", 0.0))
         former = os.environ.get("PYTHONPATH", "")
         os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (str(_FOLDER), former) if part)
-        os.environ[_FILE_VARIABLE] = str(self.file)
+        os.environ[CLOCK_VARIABLE] = str(self.file)
 
     def jump(self, by_s: float) -> None:
         """All of them show by so much more from now on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import time
 
 _FILE_VARIABLE = "TOPMAST_CHAOS_CLOCK"
@@ -20,6 +21,9 @@ def _set_clock(path: str) -> None:
     read = struct.Struct("d").unpack_from
 
     def shown() -> float:
+        # gRPC makes deadlines of it, which its core compares with the clock of the machine.
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("grpc"):
+            return real()
         return real() + float(read(ahead_s)[0])
 
     time.time = shown
