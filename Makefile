@@ -89,6 +89,10 @@ client-check: $(INSTALLED) ## Fail when the blocking client is stale
 chaos: $(INSTALLED) ## Long runs with kills and losses
 	@$(BIN)/python -m pytest -m chaos $(PYTEST_FLAGS)
 
+.PHONY: reliability
+reliability: $(INSTALLED) ## Inject 200 faults into a live service (SEED=...), and write docs/reliability.md
+	@$(BIN)/python -m scripts.results.reliability --seed $(SEED)
+
 .PHONY: compose-test
 compose-test: $(INSTALLED) ## Three regions in docker compose: one is cut off, lost, and comes back (needs Docker)
 	@$(BIN)/python -m scripts.compose_test

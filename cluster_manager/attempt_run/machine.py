@@ -243,8 +243,10 @@ def _save(run: AttemptRun, event: CheckpointSaved) -> Step:
     if event.progress <= run.checkpoint_progress:
         return run, ()
     progress = max(run.progress, event.progress)
-    saved = run._replace(progress=progress, checkpoint_progress=event.progress, checkpoint_s=event.at_s)
-    return saved, (RecordCheckpoint(run.key, event.progress, event.at_s),)
+    # As at the end: clocks may be set back.
+    saved_s = max(run.checkpoint_s, event.at_s, run.started_s or 0.0)
+    saved = run._replace(progress=progress, checkpoint_progress=event.progress, checkpoint_s=saved_s)
+    return saved, (RecordCheckpoint(run.key, event.progress, saved_s),)
 
 
 def _leave(run: AttemptRun, event: LeaveAsked | MachineLost | GraceOver, eviction: Eviction, phase: Phase) -> Step:
@@ -284,7 +286,7 @@ def _ended_as(run: AttemptRun) -> str:
 def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
     """The end, with what becomes of the workload. Its own time never goes back, whatever other clocks say."""
     facts, _, state, reached, saved, saved_s, _, started_s, eviction, cancelled, failed, history = run
-    ended_s = max(saved_s, event.at_s)
+    ended_s = max(saved_s, event.at_s, started_s or 0.0)
     exit_codes = event.exit_codes if ended_as == "failed" and isinstance(event, Gone) else ()
     happening, not_before_s = _becomes(facts, ended_as, ended_s, exit_codes)
     state = next_state(facts.key.workload, state, happening)

@@ -140,10 +140,12 @@ async def release(connection: AnyConnection, lease: Lease) -> None:
 async def assert_held(connection: AnyConnection, lease: Lease) -> None:
     """Returns when the lease is ours and stays so until this transaction ends; raises LeaseLost otherwise.
 
-    The row stays locked until then: transactions in the name of one lease, and its renewals, pass one after the other.
+    The row stays locked until then: transactions in the name of one lease, and its renewals, pass one after the other. One whose
+    process hangs for so long that its lease would be given up anyway is ended by the server: nobody else could have the lease before.
     """
     cursor = await connection.execute(
-        """SELECT 1 FROM leases WHERE name = %s AND token = %s AND holder = %s AND expires_at > clock_timestamp()
+        """SELECT set_config('idle_in_transaction_session_timeout', '15s', true) FROM leases
+            WHERE name = %s AND token = %s AND holder = %s AND expires_at > clock_timestamp()
               FOR NO KEY UPDATE""",
         (lease.name, lease.token, lease.holder),
     )

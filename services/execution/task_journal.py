@@ -69,7 +69,8 @@ class TaskJournal:
     def end(self, report: RunnerReport) -> None:
         """The runner is about to report this. Raises OSError."""
         with self.file.open("a", encoding="utf-8") as file:
-            file.write(_line({"report": _REPORT.dump_python(report, mode="json")}))
+            # On a line of its own, also after a write that broke off, because the disk was full or its writer was killed.
+            file.write("\n" + _line({"report": _REPORT.dump_python(report, mode="json")}))
             file.flush()
             os.fsync(file.fileno())
 
@@ -83,7 +84,7 @@ class TaskJournal:
             _log.warning("how a task ended cannot be read", file=str(self.file), error=str(error))
             return None
         found: JournaledTask | None = None
-        for line in lines:
+        for line in filter(None, lines):
             found = _with_line(found, line, self.file)
         return found
 

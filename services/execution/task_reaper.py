@@ -156,7 +156,8 @@ def _note_end(launch: Launch, exit_code: int) -> None:
     journal = launch.get("journal")
     if not journal:
         return
-    line = json.dumps({"exit_code": exit_code, "ended_real_s": time.time()}) + "\n"
+    # On a line of its own, also after a write that broke off.
+    line = "\n" + json.dumps({"exit_code": exit_code, "ended_real_s": time.time()}) + "\n"
     try:
         with Path(journal).open("ab") as file:
             file.write(line.encode())

@@ -76,19 +76,19 @@ def _progress_events(attempt: LiveAttempt, status: AttemptStatus, now: float) ->
 
 
 def start_of(attempt: LiveAttempt) -> Started | None:
-    """Its start, unless that is recorded already or has yet to come."""
+    """Its start, unless that is recorded already or has yet to come. It is not before its dispatch: clocks may be set back."""
     since_s = started_s(attempt) if attempt.started_s is None else None
-    return None if since_s is None else Started(since_s)
+    return None if since_s is None else Started(max(since_s, attempt.dispatched_s))
 
 
 def end_of(attempt: LiveAttempt, now: float) -> Completed | Gone | None:
     """Its end; None when it has not ended everywhere."""
     if never_ordered(attempt):
-        return Gone(now, reason="before it was started")
+        return Gone(max(now, attempt.dispatched_s), reason="before it was started")
     if not attempt.ended_everywhere:
         return None
     reports = [attempt.reports[cluster] for cluster in attempt.clusters]
-    ended_s = max(report.since_s for report in reports)
+    ended_s = max(attempt.dispatched_s, *(report.since_s for report in reports))
     reason = "; ".join(report.reason for report in reports if report.reason)
     if all(report.phase is AttemptPhase.COMPLETED for report in reports):
         return Completed(ended_s, reason=reason)

@@ -157,6 +157,8 @@ class LeaseKeeper:
 
     async def release(self, lease: Lease) -> None:
         """Gives the lease up, so that a standby need not wait for its end."""
+        # Before another process can have it.
+        self._given_up()
         try:
             await self._database.run(
                 lambda connection: lease_store.release(connection, lease), give_up_after_s=self._duration_s

@@ -308,6 +308,13 @@ def test_an_end_never_lies_before_a_checkpoint_that_was_heard_of(new_attempt: Ne
     assert end_of(checked).ended_s == 20.0
 
 
+def test_a_clock_that_is_set_back_never_has_an_attempt_end_before_it_began(new_attempt: NewAttempt) -> None:
+    checked = new_attempt()
+    checked.take(PlaceFreed(100.0), Started(100.0), CheckpointSaved(40.0, START + 8.0), Completed(41.0))
+    (checkpoint,) = (action for action in checked.actions if isinstance(action, RecordCheckpoint))
+    assert (checkpoint.saved_s, end_of(checked).ended_s) == (100.0, 100.0)
+
+
 # The check of the invariants.
 
 
