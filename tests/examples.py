@@ -7,4 +7,6 @@ _USUAL = 100
 
 def examples(usual: int) -> int:
     """As many as `usual` is of 100, of those that the chosen profile gives; at least one."""
-    return max(1, usual * settings.default.max_examples // _USUAL)
+    chosen = settings.default
+    assert chosen is not None, "hypothesis has a default as soon as it is imported"
+    return max(1, usual * chosen.max_examples // _USUAL)
