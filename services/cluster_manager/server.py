@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import grpc
 import structlog
@@ -73,16 +74,29 @@ class ClusterManagerServer:
             authorization=authorization,
             security=security,
         )
+        # Tasks have no certificate, but a token of their attempt.
+        self._sessions: TierServer | None = None
+        if security.requires_client_certificates:
+            self._sessions = TierServer(
+                services[1:],
+                self._register_sessions,
+                requests,
+                tier=f"{CLUSTER_PREFIX}{cluster}",
+                metrics=metrics,
+                authorization=authorization,
+                security=replace(security, requires_client_certificates=False),
+            )
 
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:
         """Listens on `host:port` (port 0: any free one), has the executor adopt what runs, then serves.
 
-        Tasks report to `advertised_host` (default: the host of `listen`). Returns the port; raises
-        RuntimeError when it is taken.
+        Tasks report to `advertised_host` (default: the host of `listen`), where callers must show a certificate at a port of their own.
+        Returns the port; raises RuntimeError when it is taken, and CertificatesUnusable.
         """
         port = await self._server.start(listen)
-        host = advertised_host or listen.rpartition(":")[0]
-        await self._executor.start(f"{host}:{port}")
+        host = listen.rpartition(":")[0]
+        sessions = port if self._sessions is None else await self._sessions.start(f"{host}:0")
+        await self._executor.start(f"{advertised_host or host}:{sessions}")
         if self._adopted is not None:
             await self._adopted(self._executor)
         self._gate.open = True
@@ -97,10 +111,15 @@ class ClusterManagerServer:
         await self._server.set_serving(serving=False)
         self._cluster_manager.end_watches()
         await self._server.stop(grace_s)
+        if self._sessions is not None:
+            await self._sessions.stop(grace_s)
         await self._executor.close()
 
     def _register(self, server: grpc.aio.Server) -> None:
         cluster_manager_pb2_grpc.add_ClusterManagerServicer_to_server(self._cluster_manager, server)
+        self._register_sessions(server)
+
+    def _register_sessions(self, server: grpc.aio.Server) -> None:
         training_session_pb2_grpc.add_TrainingSessionServicer_to_server(
             TrainingSessionServicer(self._executor, self._gate), server
         )

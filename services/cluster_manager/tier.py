@@ -195,6 +195,7 @@ class ClusterManagerTier:
             build_timeout_s=self._configuration.environments.build_timeout_real_s,
             tasks=self._configuration.tasks.settings(),
             tokens=tokens,
+            session_authority=self._configuration.tls.security().authority,
         )
         _log.info("what holds tasks on this machine", cluster=self._cluster, holding=str(how_held()))
         processes = RayExecutor(self._cluster, machines, self._clock, configuration, allowed_s)

@@ -44,6 +44,8 @@ class GangStart:
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
     session_token: str = field(default="", repr=False)
+    session_authority: str = ""
+    """PEM: whose certificate the cluster manager shows; empty: it is called in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +389,7 @@ class Gang:
                         start.memory,
                         start.tasks,
                         start.session_token,
+                        start.session_authority,
                     )
                 )
             )

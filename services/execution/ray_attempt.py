@@ -72,6 +72,8 @@ class RayExecutorConfiguration:
     tasks: TaskSettings = TaskSettings()
     tokens: SessionTokens = field(default_factory=SessionTokens)
     """Of those with which tasks report; managers that come later must have the same."""
+    session_authority: Callable[[], str] = lambda: ""
+    """PEM, by which tasks that start now know their cluster manager; empty: they call it in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +360,7 @@ class RayAttempt:
             configuration.memory,
             configuration.tasks,
             configuration.tokens.token_of(self.key),
+            configuration.session_authority(),
         )
 
     async def _fetch_files(self) -> None:

@@ -87,3 +87,5 @@ class TaskStart:
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
     session_token: str = field(default="", repr=False)
+    session_authority: str = ""
+    """PEM: whose certificate the cluster manager shows; empty: it is called in plain text."""

@@ -70,6 +70,7 @@ class TaskPlace:
             paths=paths,
             session_address=start.session_address,
             session_token=start.session_token,
+            session_authority=start.session_authority,
             rendezvous=start.rendezvous,
             inherited=os.environ,
             program_directory=Path(sys.executable).parent,

@@ -78,6 +78,10 @@ class TransportSecurity:
         except OSError:
             return ()
 
+    def authority(self) -> str:
+        """In PEM, as it is now, for programs that call as nobody in particular; empty for plain text. Raises CertificatesUnusable."""
+        return "" if self.files is None else self.files.contents()[2].decode("ascii", "replace")
+
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
         """None for plain text; those of the files as they are now. Raises CertificatesUnusable."""
         if self.files is None:

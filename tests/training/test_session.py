@@ -281,19 +281,9 @@ def test_a_model_that_is_none_is_refused_where_it_is_given() -> None:
 
 
 def test_a_task_reports_by_tls(inside: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = made(tmp_path / "certificates")
-    with ScriptedClusterManager(security_of(folder).server_credentials(between_tiers=True)) as manager:
-        for name, file in (("CA", "authority.pem"), ("CERTIFICATE", "tier.pem"), ("KEY", "tier-key.pem")):
-            monkeypatch.setenv(f"TOPMAST_TLS_{name}", str(folder / file))
+    security = security_of(made(tmp_path / "certificates"))
+    with ScriptedClusterManager(security.server_credentials(between_tiers=False)) as manager:
+        monkeypatch.setenv("TOPMAST_SESSION_AUTHORITY", security.authority())
         inside(manager.address)
         with opened():
             manager.wait_until(lambda manager: bool(manager.heartbeats))
-
-
-def test_training_goes_on_where_its_certificates_cannot_be_read(
-    inside: Callable[..., Path], manager: ScriptedClusterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOPMAST_TLS_CA", str(tmp_path / "none.pem"))
-    inside(manager.address)
-    with opened():
-        manager.wait_until(lambda manager: bool(manager.heartbeats))

@@ -10,10 +10,8 @@ from typing import NamedTuple, cast
 
 import grpc
 
-from topmast.errors import InvalidArgumentError
 from topmast.training.model_profile import ModelSizes
 from topmast.training.task_environment import TaskEnvironment
-from topmast.transport import tls_credentials
 from topmast.v1 import training_session_pb2, training_session_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -44,15 +42,6 @@ class _Step(NamedTuple):
     progress: float
 
 
-def _credentials() -> grpc.ChannelCredentials | None:
-    """None: plain text, also where the files cannot be used, which is no reason to fail a training."""
-    try:
-        return tls_credentials()
-    except InvalidArgumentError as error:
-        _log.warning("reporting in plain text: %s", error)
-        return None
-
-
 class Reporter:
     """Sends a heartbeat each `interval_s` and each checkpoint soon; reads the answers.
 
@@ -68,7 +57,6 @@ class Reporter:
         self.world_size = task.world_size
         self.model: ModelSizes | None = None
         self._task = task
-        self._credentials = _credentials()
         self._interval_s = interval_s
         self._reference = training_session_pb2.TaskReference(
             workload=task.workload, attempt=task.attempt, job=task.job, task=task.task, token=task.session_token
@@ -162,11 +150,7 @@ class Reporter:
             if self._channel is not None:
                 self._channel.close()
             self._address = now.session_address
-            self._channel = (
-                grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS)
-                if self._credentials is None
-                else grpc.secure_channel(self._address, self._credentials, options=_CHANNEL_OPTIONS)
-            )
+            self._channel = _channel(self._address, self._task.session_authority)
         return self._channel
 
     def _note(self, error: grpc.RpcError) -> None:
@@ -207,3 +191,11 @@ class Reporter:
         if first is None or last is None or last.progress <= first.progress:
             return 0.0
         return (last.at_s - first.at_s) / (last.progress - first.progress)
+
+
+def _channel(address: str, authority: str) -> grpc.Channel:
+    """In plain text where there is no authority by which the cluster manager is known."""
+    if not authority:
+        return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(authority.encode())
+    return grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)

@@ -28,6 +28,8 @@ class TaskEnvironment:
     task_file: Path | None
     session_token: str = field(default="", repr=False)
     """What proves to the cluster manager that this is a task of the attempt."""
+    session_authority: str = ""
+    """PEM: whose certificate the cluster manager shows; empty: it is called in plain text."""
 
     @staticmethod
     def of(variables: Mapping[str, str]) -> TaskEnvironment | None:
@@ -48,6 +50,7 @@ class TaskEnvironment:
             session_address=variables.get("TOPMAST_SESSION_ADDRESS", ""),
             task_file=Path(task_file) if task_file else None,
             session_token=variables.get("TOPMAST_SESSION_TOKEN", ""),
+            session_authority=variables.get("TOPMAST_SESSION_AUTHORITY", ""),
         )
 
     def mark_session_opened(self) -> None:
