@@ -12,26 +12,32 @@ import pytest
 
 from scripts.audit_dependencies import main
 
-_ADVISORY = {
-    "id": "PYSEC-0000-1",
-    "summary": "It gives everything away.",
-    "published": "2026-01-01T00:00:00Z",
-    "affected": [
-        {
-            "package": {"name": "sample", "ecosystem": "PyPI"},
-            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.0"}]}],
-        }
-    ],
-}
+
+def _advisory(package: str, *mended: str) -> dict[str, object]:
+    events = [{"introduced": "0"}, *({"fixed": version} for version in mended)]
+    return {
+        "id": "PYSEC-0000-1",
+        "summary": "It gives everything away.",
+        "published": "2026-01-01T00:00:00Z",
+        "affected": [
+            {
+                "package": {"name": package, "ecosystem": "PyPI"},
+                "ranges": [{"type": "ECOSYSTEM", "events": events}],
+            }
+        ],
+    }
+
+
+_KNOWN = {"sample": _advisory("sample", "2.0"), "abandoned": _advisory("abandoned")}
 
 
 class _Advisories(BaseHTTPRequestHandler):
-    """Knows one package."""
+    """Knows two packages."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        known = asked["package"]["name"] == "sample" and asked["version"].startswith("1")
-        content = json.dumps({"vulns": [_ADVISORY]} if known else {}).encode()
+        known = _KNOWN.get(asked["package"]["name"]) if asked["version"].startswith("1") else None
+        content = json.dumps({"vulns": [known]} if known else {}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -71,3 +77,12 @@ def test_a_service_that_gives_no_answer_is_said_and_fails_nothing(
     pins.write_text("other==1.0\n")
     assert main(["--pins", str(pins), "--service", "http://127.0.0.1:9/"]) == 0
     assert "dependencies were NOT audited" in capsys.readouterr().err
+
+
+def test_what_no_version_mends_is_said_and_fails_nothing(
+    service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pins = tmp_path / "pins.txt"
+    pins.write_text("abandoned==1.0\n")
+    assert main(["--pins", str(pins), "--service", service]) == 0
+    assert capsys.readouterr().err == "known vulnerability: abandoned 1.0: PYSEC-0000-1, mended in no version yet\n"
