@@ -158,6 +158,22 @@ def use(stack: Stack) -> None:
         seen.append("node-east-a reaches the database and regional-west-1, not cluster-west-a, node-west-a or global-1")
 
 
+def require_tls(stack: Stack) -> None:
+    with step("plain text is refused, in a sentence") as seen:
+        said = _refused(stack)
+        if "TOPMAST_TLS_CA" not in said:
+            raise StepFailed(f"a client without TLS is told: {said}")
+        seen.append(said)
+    with step("certificates are replaced, and nothing is started again") as seen:
+        before, tiers = _shown(stack), stack.tiers().keys()
+        stack.compose("run", "--rm", "--no-deps", "-T", "certificates", "rotate")
+        until("every scheduler shows a new certificate", lambda: not before & _shown(stack))
+        stack.compose("run", "--rm", "--no-deps", "-T", "certificates", "rotate", "--finish")
+        until("every tier holds its lease", lambda: tiers <= stack.tiers().keys())
+        again = stack.topmast("run", "--tenant", "demo", "--gpus", "1", "--", "python", "-c", "print(1)")
+        seen.append(_completed(stack, again.strip().splitlines()[-1]))
+
+
 def kill_leaders(stack: Stack) -> None:
     for lease, services in (("regional/west", ("regional-west-1", "regional-west-2")), ("global", GLOBALS)):
         with step(f"the leader of {lease} is killed, and the follower takes over") as seen:
@@ -255,6 +271,27 @@ def _memory_limits_gib(stack: Stack) -> float:
     return sum(int(one["mem_limit"]) for one in services.values()) / 2**30
 
 
+def _refused(stack: Stack) -> str:
+    """What a client is told that does not talk TLS."""
+    try:
+        stack.compose("exec", "-T", "-e", "TOPMAST_TLS_CA=", stack.leader, "topmast", "status")
+    except StepFailed as failure:
+        return str(failure).strip().splitlines()[-1]
+    raise StepFailed("a client without TLS is answered")
+
+
+def _shown(stack: Stack) -> set[str]:
+    """The numbers of the certificates that schedulers show to whoever connects now."""
+    script = """
+import ssl, sys
+from cryptography import x509
+for host in sys.argv[1:]:
+    shown = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, 7460), timeout=10).encode())
+    print(shown.serial_number)
+"""
+    return set(stack.compose("exec", "-T", GLOBALS[0], "python", "-c", script, *GLOBALS).split())
+
+
 def _other(stack: Stack, lease: str, before: str) -> str | None:
     leader = stack.tiers().get(lease, before).partition(":")[0]
     return leader if leader != before else None
@@ -327,6 +364,7 @@ def main() -> int:
             build(stack)
         bring_up(stack)
         use(stack)
+        require_tls(stack)
         kill_leaders(stack)
         rejoin(stack, lose_a_region(stack))
         if not kept:

@@ -13,12 +13,13 @@ import yaml
 
 from formats.fleet_file import read_fleet
 from formats.tenants_file import read_tenants
-from services.configuration import load_configuration
+from services.configuration import Configuration
+from services.security.transport_settings import TransportSettings
 from tests.house.repository import ROOT, text
 
 COMPOSE = ROOT / "deploy" / "compose"
 REGIONS = ("east", "west", "north")
-ONCE = {"secrets", "tables", "fleet", "demo"}
+ONCE = {"secrets", "certificates", "tables", "fleet", "demo"}
 MEBIBYTES = {"m": 1, "g": 1024}
 
 
@@ -88,6 +89,30 @@ def test_gateways_pass_on_the_ports_at_which_tiers_listen() -> None:
         assert set(aliases) == own | {f"{name}.outside" for name in own}
 
 
+def test_tiers_talk_by_tls_and_the_key_of_the_authority_is_with_its_maker_alone() -> None:
+    tls = _settings_file("scheduler.yaml")["tls"]
+    handed_over = {Path(file).name for file in tls.values()}
+    script = _services()["certificates"]["entrypoint"][-2]
+    copied = re.search(r"for file in (.+); do", script)
+    assert copied is not None and set(copied[1].split()) == handed_over == {"authority.pem", "tier.pem", "tier-key.pem"}
+    assert _settings_file("scheduler.yaml")["tasks"]["variables"] == ["TOPMAST_TLS_CA"]
+    for name, service in _services().items():
+        mounts = [str(mount).partition(":")[0] for mount in service.get("volumes", ())]
+        assert ("authority" in mounts) == (name == "certificates"), name
+        environment = service.get("environment", {})
+        if "TOPMAST_ADDRESS" in environment or name.startswith(("node-", "cluster-")):
+            assert environment["TOPMAST_TLS_CA"] == tls["certificate_authority"], name
+        if str(service.get("command", "")).startswith("serve "):
+            assert service["depends_on"]["certificates"] == {"condition": "service_completed_successfully"}, name
+
+
+def _settings_file(name: str) -> dict[str, Any]:
+    """A file of deploy/compose: its settings, without looking at the files that it names, which are in containers only."""
+    document = yaml.safe_load((COMPOSE / name).read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document
+
+
 def test_the_nodes_offer_the_machines_of_the_fleet() -> None:
     fleet = read_fleet(COMPOSE / "fleet.yaml")
     offered = {
@@ -98,7 +123,9 @@ def test_the_nodes_offer_the_machines_of_the_fleet() -> None:
     }
     assert offered == {f"machine:{one.machine}" for region in fleet.regions for one in region.machines()}
     assert read_tenants(COMPOSE / "tenants.yaml")
-    assert load_configuration(COMPOSE / "scheduler.yaml").lease.tasks_stop_after_real_s == 30.0
+    settings = {name: value for name, value in _settings_file("scheduler.yaml").items() if name != "tls"}
+    assert Configuration.model_validate(settings).lease.tasks_stop_after_real_s == 30.0
+    assert TransportSettings.model_validate(_settings_file("scheduler.yaml")["tls"]).certificate is not None
 
 
 def test_images_are_built_as_no_root_and_without_a_frontend_of_a_registry() -> None:
