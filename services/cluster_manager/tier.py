@@ -31,6 +31,7 @@ from services.execution.executor import Executor
 from services.metrics.service_metrics import ServiceMetrics
 from services.security.authentication import Authentication
 from services.security.authorization import Authorization
+from services.security.certificate_principal import principal_of_peer
 from services.security.secret_sessions import SessionTokens
 from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
@@ -68,7 +69,7 @@ class ClusterManagerTier:
     ) -> None:
         """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only. `authentication` None:
         nobody is asked who is calling."""
-        self._authorization = Authorization(authentication, ClusterCallChecks(database))
+        self._authorization = Authorization(authentication, ClusterCallChecks(database), principal_of_peer)
         self._cluster = cluster
         self._database = database
         self._clock = clock

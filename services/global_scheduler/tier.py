@@ -42,6 +42,7 @@ from services.notifications.notifier import Notifier
 from services.retention.retention_loop import RetentionLoop
 from services.security.authentication import Authentication
 from services.security.authorization import Authorization
+from services.security.certificate_principal import principal_of_peer
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -123,7 +124,7 @@ class GlobalSchedulerTier:
             self._packages, require_ready=self._require_ready, require_room=self._room.require_room
         )
 
-        authorization = Authorization(authentication, GlobalCallChecks(database))
+        authorization = Authorization(authentication, GlobalCallChecks(database), principal_of_peer)
         access = AccessServicer(database, require_ready=self._require_ready)
         self._server = _server_of(servicer, data_placement, packages, access, configuration, metrics, authorization)
 

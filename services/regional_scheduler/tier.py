@@ -29,6 +29,7 @@ from services.regional_scheduler.session_over import RegionGone, SessionOver
 from services.runtime.collection import collect_everything
 from services.security.authentication import Authentication
 from services.security.authorization import Authorization
+from services.security.certificate_principal import principal_of_peer
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
@@ -76,7 +77,7 @@ class RegionalSchedulerTier:
             configuration.requests,
             tier=f"{REGIONAL_PREFIX}{region}",
             metrics=metrics,
-            authorization=Authorization(authentication),
+            authorization=Authorization(authentication, certificate=principal_of_peer),
             security=configuration.tls.security(),
             between_tiers=True,
         )

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from services.security.certificate_identity import TIER, TIER_ROLE, CertificateIdentity, identity_of
+from services.security.certificate_principal import problem_of
 from services.security.certificates import (
     CertifiedKey,
     as_pem,
@@ -82,6 +83,9 @@ def add_client(folder: Path, identity: CertificateIdentity, now: float, days: in
         )
     if identity.role == TIER_ROLE:
         raise CertificatesUnusable("--role: tier is for tiers, which have their certificate; choose another role")
+    problem = problem_of(identity)
+    if problem is not None:
+        raise CertificatesUnusable(problem)
     with _locked(folder):
         authority, _ = _read_whole(folder)
         if (folder / "clients" / f"{identity.name}.pem").exists():

@@ -94,7 +94,8 @@ def test_tiers_talk_by_tls_and_the_key_of_the_authority_is_with_its_maker_alone(
     handed_over = {Path(file).name for file in tls.values()}
     script = _services()["certificates"]["entrypoint"][-2]
     copied = re.search(r"for file in (.+); do", script)
-    assert copied is not None and set(copied[1].split()) == handed_over == {"authority.pem", "tier.pem", "tier-key.pem"}
+    assert copied is not None
+    assert set(copied[1].split()) == handed_over == {"authority.pem", "tier.pem", "tier-key.pem"}
     assert _settings_file("scheduler.yaml")["tasks"]["variables"] == ["TOPMAST_TLS_CA"]
     for name, service in _services().items():
         mounts = [str(mount).partition(":")[0] for mount in service.get("volumes", ())]

@@ -58,9 +58,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     code, said = _command("init", "--out", str(folder))
     assert code == 4
     assert "has an authority already" in said
-    add_client(folder, CertificateIdentity("user", "ann"), time.time(), 5)
+    add_client(folder, CertificateIdentity("admin", "ann"), time.time(), 5)
     with pytest.raises(CertificatesUnusable, match="has a certificate for ann already"):
-        add_client(folder, CertificateIdentity("user", "ann"), time.time(), 5)
+        add_client(folder, CertificateIdentity("admin", "ann"), time.time(), 5)
     (folder / "tier-key.pem").unlink()
     for words in (("init", "--out"), ("show", "--folder"), ("rotate", "--folder")):
         code, said = _command(*words, str(folder))
@@ -73,7 +73,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 def test_a_name_that_would_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     folder = made(tmp_path / "certificates")
     with pytest.raises(CertificatesUnusable, match="NAME"):
-        add_client(folder, CertificateIdentity("user", name), time.time(), 5)
+        add_client(folder, CertificateIdentity("admin", name), time.time(), 5)
     with pytest.raises(CertificatesUnusable, match="--role: tier is for tiers"):
         add_client(folder, CertificateIdentity("tier", "ann"), time.time(), 5)
     with pytest.raises(CertificatesUnusable, match="--host"):
@@ -83,11 +83,11 @@ def test_a_name_that_would_leave_the_folder_is_refused(tmp_path: Path, name: str
 
 def test_a_rotation_keeps_identities_and_is_ended_once(tmp_path: Path) -> None:
     folder = made(tmp_path / "certificates")
-    add_client(folder, CertificateIdentity("user", "ann"), time.time(), 5)
+    add_client(folder, CertificateIdentity("admin", "ann"), time.time(), 5)
     former = read_certificates(folder / "authority.pem")
     rotate(folder, time.time(), 10)
     assert read_certificates(folder / "authority.pem")[1:] == former
-    assert identity_of(read_certificates(folder / "clients" / "ann.pem")[0]) == CertificateIdentity("user", "ann")
+    assert identity_of(read_certificates(folder / "clients" / "ann.pem")[0]) == CertificateIdentity("admin", "ann")
     with pytest.raises(CertificatesUnusable, match="a rotation is under way"):
         rotate(folder, time.time(), 10)
     finish_rotation(folder)
@@ -146,7 +146,7 @@ def test_an_identity_is_read_as_it_was_written(name: str, role: str, tenants: li
 )
 def test_never_a_tier_by_other_words(uri: str) -> None:
     assert identity_from_uri(uri) is None
-    two = [b"topmast://tier", b"topmast://client/ann?role=user"]
+    two = [b"topmast://tier", b"topmast://client/ann?role=admin"]
     assert peer_identity({"x509_subject_alternative_name": two}) is None
 
 

@@ -99,7 +99,7 @@ def test_new_certificates_are_taken_without_a_restart(tmp_path: Path) -> None:
 def test_clients_are_told_what_to_do(tmp_path: Path) -> None:
     ours, foreign = made(tmp_path / "ours"), made(tmp_path / "foreign")
     authority = ours / "authority.pem"
-    add_client(ours, CertificateIdentity("user", "ann"), time.time(), 5)
+    add_client(ours, CertificateIdentity("admin", "ann"), time.time(), 5)
 
     async def run() -> None:
         async with listening(security_of(ours)) as address:

@@ -52,7 +52,9 @@ def init(
 def client(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose certificate it is.")],
     folder: FolderOption,
-    role: Annotated[str, typer.Option("--role", help="What its owner may do.")] = "user",
+    role: Annotated[
+        str, typer.Option("--role", help="What its owner may do: admin, operator, tenant, read-only.")
+    ] = "tenant",
     tenant: Annotated[
         list[str] | None, typer.Option("--tenant", help="For which tenant its owner speaks; may be repeated.")
     ] = None,
