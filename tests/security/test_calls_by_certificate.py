@@ -23,7 +23,7 @@ from tests.live.running import CONFIGURATION, PATIENCE_REAL_S
 from tests.live.world import A100, EAST, gpu_cluster, one_job
 from tests.security.certificate_worlds import made
 from topmast import AsyncClient
-from topmast.errors import NotAllowedError, UnauthenticatedError, UnreachableError
+from topmast.errors import InvalidArgumentError, UnauthenticatedError, UnreachableError
 
 _FLEET = Fleet((Region(EAST, (gpu_cluster("east-a", A100, 1),)),))
 _TENANTS = tuple(Tenant(TenantId(name), 1, Quota.of({ANY_GPU_MODEL: 16}, cpus=96.0)) for name in ("acme", "globex"))
@@ -68,7 +68,7 @@ def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path:
                     for tenant in ("acme", "globex")
                 )
                 assert (await ann.submit(own)).workload
-                with pytest.raises(NotAllowedError, match="globex"):
+                with pytest.raises(InvalidArgumentError, match="no tenant .globex. for whom you may submit"):
                     await ann.submit(foreign)
             async with AsyncClient(
                 address,
