@@ -96,12 +96,11 @@ def test_tiers_talk_by_tls_and_the_key_of_the_authority_is_with_its_maker_alone(
     copied = re.search(r"for file in (.+); do", script)
     assert copied is not None
     assert set(copied[1].split()) == handed_over == {"authority.pem", "tier.pem", "tier-key.pem"}
-    assert _settings_file("scheduler.yaml")["tasks"]["variables"] == ["TOPMAST_TLS_CA"]
     for name, service in _services().items():
         mounts = [str(mount).partition(":")[0] for mount in service.get("volumes", ())]
         assert ("authority" in mounts) == (name == "certificates"), name
         environment = service.get("environment", {})
-        if "TOPMAST_ADDRESS" in environment or name.startswith(("node-", "cluster-")):
+        if "TOPMAST_ADDRESS" in environment:
             assert environment["TOPMAST_TLS_CA"] == tls["certificate_authority"], name
         if str(service.get("command", "")).startswith("serve "):
             assert service["depends_on"]["certificates"] == {"condition": "service_completed_successfully"}, name

@@ -68,7 +68,7 @@ def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path:
                     for tenant in ("acme", "globex")
                 )
                 assert (await ann.submit(own)).workload
-                with pytest.raises(InvalidArgumentError, match="no tenant .globex. for whom you may submit"):
+                with pytest.raises(InvalidArgumentError, match="globex"):
                     await ann.submit(foreign)
             async with AsyncClient(
                 address,
