@@ -203,8 +203,8 @@ def test_the_queue_shows_the_diagnosis_as_it_was_stored(database_url: str) -> No
             await connection.execute("UPDATE queue_entries SET priority = 1")
             undecided = Unplaceable(WorkloadId("w000001"), Happening.NO_PLACE, "full", FULL)
             await auction_store.mark_undecided(connection, [undecided], refresh_reasons=False)
-            for tenant in (None, submission(1).specification.tenant):
-                lines = await queue_store.list_head(connection, 10, tenant)
+            for tenants in (None, [submission(1).specification.tenant]):
+                lines = await queue_store.list_head(connection, 10, tenants)
                 assert {line.workload: (line.reason, line.diagnosis) for line in lines} == {
                     "w000001": ("full", FULL),
                     "w000002": ("", None),
