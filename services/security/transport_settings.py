@@ -20,7 +20,7 @@ class ClientCertificates(StrEnum):
     """Whether whoever calls must show a certificate."""
 
     REQUIRED = "required"
-    OPTIONAL = "optional"
+    NOT_ASKED = "not_asked"
 
 
 class TransportSettings(Schema):
@@ -30,8 +30,8 @@ class TransportSettings(Schema):
     key: FileName | None = None
     certificate_authority: FileName | None = None
     """Who must have signed the certificates of others; several while a rotation is under way."""
-    client_certificates: Annotated[ClientCertificates, Field(strict=False)] = ClientCertificates.OPTIONAL
-    """Of clients and tasks; regional schedulers, which only tiers call, always ask for them."""
+    client_certificates: Annotated[ClientCertificates, Field(strict=False)] = ClientCertificates.NOT_ASKED
+    """Of clients; regional schedulers, which only tiers call, always ask for them, and nobody asks tasks."""
 
     @model_validator(mode="after")
     def _all_or_none(self) -> TransportSettings:
