@@ -74,7 +74,7 @@ class AsyncConnection:
             self.refuse_when_closed()
             channel = self._channels.get(address)
             if channel is None:
-                options = channel_options(address, self._patience.attempts)
+                options = channel_options(address, self._patience.attempts, secured=self._credentials is not None)
                 target = channel_target(address)
                 channel = (
                     grpc.aio.secure_channel(target, self._credentials, options)

@@ -17,7 +17,7 @@ _LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 _MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 
-def channel_options(address: str, attempts: int) -> Sequence[Option]:
+def channel_options(address: str, attempts: int, *, secured: bool = False) -> Sequence[Option]:
     """Options for a channel on which each call is tried `attempts` times (1 to 5) while the answer is UNAVAILABLE.
 
     Calls that answer with a stream are not: whoever reads takes them up again (`Connection.stream`), and gRPC's own tries
@@ -25,7 +25,8 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
     come back after it was killed. Every call may be repeated: reading changes nothing, cancelling and applying
     twice is like once, and submissions carry an idempotency key.
 
-    Of several addresses those are called whose health says that they serve (`topmast.targets`).
+    Of several addresses those are called whose health says that they serve (`topmast.targets`). Where they are `secured` by TLS all
+    must have a certificate for the first host: gRPC gets numbers to connect to, and one name to look for.
     """
     addresses = addresses_of(address)
     several = len(addresses) > 1
@@ -42,6 +43,8 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.enable_retries", int(attempts > 1)),
     ]
+    if secured and several:
+        options.append(("grpc.ssl_target_name_override", addresses[0].rpartition(":")[0].strip("[]")))
     if attempts > 1 or several:
         options.append(("grpc.service_config", _service_config(attempts, several=several)))
     if all(one.startswith(_LOOPBACK) for one in addresses):

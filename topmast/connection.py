@@ -72,7 +72,7 @@ class Connection:
             self.refuse_when_closed()
             channel = self._channels.get(address)
             if channel is None:
-                options = channel_options(address, self._patience.attempts)
+                options = channel_options(address, self._patience.attempts, secured=self._credentials is not None)
                 target = channel_target(address)
                 channel = (
                     grpc.secure_channel(target, self._credentials, options)

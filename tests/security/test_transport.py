@@ -121,6 +121,20 @@ def test_clients_are_told_what_to_do(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_several_addresses_are_known_by_the_name_of_the_first(tmp_path: Path) -> None:
+    folder = tmp_path / "ours"
+    initialize(folder, ["first.invalid"], time.time(), 10)
+
+    async def run() -> None:
+        async with listening(security_of(folder), host="127.0.0.2") as address:
+            for known, several in ((True, f"first.invalid:1,{address}"), (False, f"other.invalid:1,{address}")):
+                told = await _told(several, certificate_authority=folder / "authority.pem")
+                assert ("for other host names" not in told) is known, told
+                assert ("does not answer" not in told and "serves nobody" in told) is known, told
+
+    asyncio.run(run())
+
+
 def test_files_that_do_not_fit_are_refused_before_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, foreign = made(tmp_path / "ours"), made(tmp_path / "foreign")
     authority, certificate, key = ours / "authority.pem", ours / "tier.pem", ours / "tier-key.pem"
