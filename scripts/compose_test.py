@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 WHO_CALLS = "TOPMAST_TOKEN_FILE=/run/topmast/admin.token"
 """For commands in containers that have the secrets."""
 
@@ -158,6 +160,11 @@ def use(stack: Stack) -> None:
         seen.append("node-east-a reaches the database and regional-west-1, not cluster-west-a, node-west-a or global-1")
 
 
+def read_metrics(stack: Stack) -> None:
+    with step("every tier's metrics are read where Prometheus reads them") as seen:
+        seen.append(f"{_metrics(stack)} series")
+
+
 def require_tls(stack: Stack) -> None:
     with step("plain text is refused, in a sentence") as seen:
         said = _refused(stack)
@@ -271,6 +278,28 @@ def _memory_limits_gib(stack: Stack) -> float:
     return sum(int(one["mem_limit"]) for one in services.values()) / 2**30
 
 
+def _metrics(stack: Stack) -> int:
+    """How many series all tiers have together; each has some."""
+    jobs = yaml.safe_load((_ROOT / "deploy" / "compose" / "prometheus.yml").read_text(encoding="utf-8"))[
+        "scrape_configs"
+    ]
+    script = """
+import sys, urllib.request
+for target in sys.argv[1:]:
+    text = urllib.request.urlopen(f"http://{target}/metrics", timeout=10).read().decode()
+    print(sum(line.startswith("topmast_") for line in text.splitlines()))
+"""
+    counts: list[int] = []
+    for target in next(job for job in jobs if job["job_name"] == "topmast")["static_configs"][0]["targets"]:
+        tier = target.partition(":")[0].removesuffix(".inside")
+        # From a container beside it: nobody else but Prometheus is in more than one network.
+        beside = tier if tier in GLOBALS else f"regional-{tier.split('-')[1]}-1"
+        counts += map(int, stack.compose("exec", "-T", beside, "python", "-c", script, target).split())
+    if not counts or 0 in counts:
+        raise StepFailed(f"a tier has no metrics: {counts}")
+    return sum(counts)
+
+
 def _refused(stack: Stack) -> str:
     """What a client is told that does not talk TLS."""
     try:
@@ -364,6 +393,7 @@ def main() -> int:
             build(stack)
         bring_up(stack)
         use(stack)
+        read_metrics(stack)
         require_tls(stack)
         kill_leaders(stack)
         rejoin(stack, lose_a_region(stack))

@@ -62,6 +62,8 @@ def test_regions_have_nothing_in_common_but_gateways() -> None:
             assert mode == "none" or mode.startswith("service:pod-"), name
             continue
         networks[name] = set(service["networks"])
+    # It reads metrics inside of regions, and passes nothing on.
+    assert networks.pop("prometheus") == {"backbone", *(f"region-{region}" for region in REGIONS)}
     assert {name for name, of_it in networks.items() if len(of_it) > 1} == {f"gateway-{one}" for one in REGIONS}
     for region in REGIONS:
         assert _compose()["networks"][f"region-{region}"] == {"internal": True}
@@ -175,3 +177,11 @@ def _pods(document: dict[str, Any]) -> list[dict[str, Any]]:
         elif isinstance(value, list):
             found += [pod for one in value if isinstance(one, dict) for pod in _pods(one)]
     return found
+
+
+def test_prometheus_reads_every_tier() -> None:
+    jobs = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {target for job in jobs if job["job_name"] == "topmast" for target in job["static_configs"][0]["targets"]}
+    tiers = [name for name in _services() if name.startswith(("global-", "regional-", "cluster-"))]
+    assert len(tiers) == 14
+    assert targets == {f"{name}:9464" if name.startswith("global-") else f"{name}.inside:9464" for name in tiers}
