@@ -140,11 +140,21 @@ class _Session:
         try:
             if not ended:
                 await asyncio.wait({self._telling, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    await self._hear_out(receiving)
         finally:
             left = receiving.done() and not self._telling.done()
             for work in (self._telling, receiving, feeding):
                 work.cancel()
             await self.endpoint.end(_LEAVING_GRACE_S if left else 0.0)
+
+    async def _hear_out(self, receiving: asyncio.Task[None]) -> None:
+        """Waits until the other side has read all, and leaves. To close a connection with input that nobody has read resets it: then the
+        exit code may be lost on its way."""
+        if self._writer.can_write_eof():
+            with suppress(OSError):
+                self._writer.write_eof()
+        await asyncio.wait({receiving}, timeout=_LAST_WORDS_S)
 
     async def end(self, why: str) -> None:
         """Ends it at once, and tells the other side why."""
