@@ -24,6 +24,7 @@ from services.global_scheduler.request_checks import several_workloads, workload
 from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed
 from services.security.audit import begin_audit, present_audit
 from services.security.principal import Principal
+from services.security.refusal_records import RefusalRecords
 
 _log = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class GlobalCallChecks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._refusals = RefusalRecords()
 
     async def check(self, method: str, request: Message, principal: Principal) -> None:
         """Raises NotFound for workloads that are not of the caller's tenants, whether there are such or not."""
@@ -87,7 +89,14 @@ class GlobalCallChecks:
             call = begin_audit(method, request, principal, () if request is None else subjects_of(request))
         if call is None or (call.is_recorded and refusal is None):
             return
-        entry = call.ended() if refusal is None else call.ended(refusal.code.name, refusal.sentence)
+        if refusal is None:
+            entry = call.ended()
+        else:
+            skipped = self._refusals.admit(principal)
+            if skipped is None:
+                return
+            more = f" ({skipped} more refusals before this one were not recorded)" if skipped else ""
+            entry = call.ended(refusal.code.name, f"{refusal.sentence}{more}")
         try:
             await self._database.run(
                 lambda connection: audit_store.append(connection, entry), give_up_after_s=_PATIENCE_REAL_S
