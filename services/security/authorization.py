@@ -131,11 +131,12 @@ class Authorization(grpc.aio.ServerInterceptor):
     @asynccontextmanager
     async def _let_in(self, call: _Call, context: Any, request: Any, *, streams: bool) -> AsyncIterator[Any]:
         """The request, once it is known whose it is; says afterwards how the call ended."""
-        principal = call.principal or self._by_certificate(call, context)
+        principal = call.principal or self._by_certificate(context)
         set_principal(principal)
         is_message = isinstance(request, Message)
         refusal: CallRefused | None = None
         try:
+            require_role(call.method, call.rule, principal)
             if is_message:
                 await self._checks.check(call.method, request, principal)
             elif hasattr(request, "__aiter__"):
@@ -153,11 +154,10 @@ class Authorization(grpc.aio.ServerInterceptor):
         finally:
             await self._checks.ended(call.method, request if is_message else None, principal, refusal)
 
-    def _by_certificate(self, call: _Call, context: Any) -> Principal:
+    def _by_certificate(self, context: Any) -> Principal:
         principal = None if self._certificate is None else self._certificate(context.auth_context())
         if principal is None:
             raise refusals.no_token()
-        require_role(call.method, call.rule, principal)
         return principal
 
     async def _checked_parts(self, parts: AsyncIterator[Any], method: str, principal: Principal) -> AsyncIterator[Any]:
@@ -217,7 +217,7 @@ class _Call:
 
 
 def require_role(method: str, rule: AccessRule | None, principal: Principal) -> None:
-    """Raises NotAllowed unless a rule lets callers of this role make this call. Where nobody is asked a rule is enough."""
+    """Raises PermissionDenied unless a rule lets callers of this role make this call. Where nobody is asked a rule is enough."""
     name = method.rpartition("/")[2]
     if rule is None:
         raise refusals.no_rule(name)

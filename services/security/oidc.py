@@ -13,10 +13,9 @@ import aiohttp
 import jwt
 import structlog
 
-from services.grpc_errors import Unavailable
+from services.grpc_errors import PermissionDenied, Unauthenticated, Unavailable
 from services.security.oidc_settings import OidcSettings
 from services.security.principal import Principal, PrincipalKind
-from services.security.refusals import NotAllowed, Unauthenticated
 
 _READ_AGAIN_REAL_S = 10.0
 """A key that is not known has the keys read again, so often at most: whoever invents names of keys causes no flood."""
@@ -44,7 +43,7 @@ class OidcTokens:
         self._reading = asyncio.Lock()
 
     async def principal(self, presented: str) -> Principal | None:
-        """None: it has not the form of such a token. Raises Unauthenticated, NotAllowed for claims that mean no role, and
+        """None: it has not the form of such a token. Raises Unauthenticated, PermissionDenied for claims that mean no role, and
         Unavailable while there are no keys."""
         if presented.count(".") != _PARTS - 1:
             return None
@@ -92,7 +91,7 @@ class OidcTokens:
         subject = str(claims[settings.name_claim])[:_LONGEST_NAME]
         role = settings.role_of(_words(claims.get(settings.role_claim)))
         if role is None:
-            raise NotAllowed(
+            raise PermissionDenied(
                 f"the claim {settings.role_claim} of {subject} means no role here; ask an admin to add it to"
                 " security.oidc.roles"
             )

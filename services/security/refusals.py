@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import grpc
-
-from services.grpc_errors import CallRefused
+from services.grpc_errors import PermissionDenied, Unauthenticated
 from services.security.principal import Principal
 
 _HOW = "pass one in TOPMAST_TOKEN, or a file with it in TOPMAST_TOKEN_FILE (topmast token create makes one)"
-
-
-class Unauthenticated(CallRefused):
-    """UNAUTHENTICATED: who calls is not known."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(grpc.StatusCode.UNAUTHENTICATED, sentence)
-
-
-class NotAllowed(CallRefused):
-    """PERMISSION_DENIED: who calls is known, and may not do this."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
 
 def no_token() -> Unauthenticated:
@@ -48,11 +32,11 @@ def revoked(name: str) -> Unauthenticated:
     return Unauthenticated(f"token {name} was revoked; {_HOW}")
 
 
-def not_for_role(principal: Principal, method: str, roles: str) -> NotAllowed:
-    return NotAllowed(
+def not_for_role(principal: Principal, method: str, roles: str) -> PermissionDenied:
+    return PermissionDenied(
         f"{principal.name} has role {principal.role}, and {method} is for {roles}; ask an admin for a token of such a role"
     )
 
 
-def no_rule(method: str) -> NotAllowed:
-    return NotAllowed(f"nobody may call {method}: no rule says who may")
+def no_rule(method: str) -> PermissionDenied:
+    return PermissionDenied(f"nobody may call {method}: no rule says who may")

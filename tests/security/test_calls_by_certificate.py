@@ -23,7 +23,7 @@ from tests.live.running import CONFIGURATION, PATIENCE_REAL_S
 from tests.live.world import A100, EAST, gpu_cluster, one_job
 from tests.security.certificate_worlds import made
 from topmast import AsyncClient
-from topmast.errors import InvalidArgumentError, UnauthenticatedError, UnreachableError
+from topmast.errors import InvalidArgumentError, NotAllowedError, UnauthenticatedError, UnreachableError
 
 _FLEET = Fleet((Region(EAST, (gpu_cluster("east-a", A100, 1),)),))
 _TENANTS = tuple(Tenant(TenantId(name), 1, Quota.of({ANY_GPU_MODEL: 16}, cpus=96.0)) for name in ("acme", "globex"))
@@ -32,6 +32,7 @@ _TENANTS = tuple(Tenant(TenantId(name), 1, Quota.of({ANY_GPU_MODEL: 16}, cpus=96
 def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path: Path) -> None:
     folder = made(tmp_path / "certificates")
     add_client(folder, CertificateIdentity("tenant", "ann", ("acme",)), time.time(), 5)
+    add_client(folder, CertificateIdentity("admin", "root"), time.time(), 5)
     tls = TransportSettings(
         certificate="tier.pem",
         key="tier-key.pem",
@@ -70,6 +71,17 @@ def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path:
                 assert (await ann.submit(own)).workload
                 with pytest.raises(InvalidArgumentError, match="globex"):
                     await ann.submit(foreign)
+                with pytest.raises(NotAllowedError, match="Undrain is for admin or operator"):
+                    await ann.undrain("east-a-1")
+            async with AsyncClient(
+                address,
+                certificate_authority=authority,
+                certificate=clients / "root.pem",
+                key=clients / "root-key.pem",
+                attempts=1,
+            ) as root:
+                (refused,) = [record async for record in root.access.audit(actor="ann")]
+                assert (refused.action, refused.outcome) == ("Undrain", "PERMISSION_DENIED")
             async with AsyncClient(
                 address,
                 certificate_authority=authority,
