@@ -107,6 +107,10 @@ test-nightly: $(INSTALLED) ## A long search for counterexamples, from a new seed
 benchmarks: $(INSTALLED) ## Measure against the budgets; one JSON object per measurement
 	@$(BIN)/python -m benchmarks
 
+.PHONY: load
+load: $(INSTALLED) ## Load a live service by clients on Ray; one JSON object per scenario, and half an hour of soak
+	@$(BIN)/python -m benchmarks.load $(SCENARIOS)
+
 .PHONY: results-mast
 results-mast: $(INSTALLED) ## Compare MAST with its alternatives on the ITP trace, and write docs/results/mast.md
 	@$(BIN)/python -m scripts.results.mast
