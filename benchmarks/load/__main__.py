@@ -35,7 +35,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4, help="processes that send requests")
     parser.add_argument("--per-s", type=float, default=100.0, help="requests offered in a second, by all together")
     parser.add_argument("--duration-s", type=float, default=30.0, help="of the load; in watches, of each workload")
-    parser.add_argument("--burst", type=int, default=100, help="further submissions at once, every five seconds; 0: none")
+    parser.add_argument(
+        "--burst", type=int, default=100, help="further submissions at once, every five seconds; 0: none"
+    )
     parser.add_argument("--streams", type=int, default=2_000, help="watched at once")
     parser.add_argument("--workloads", type=int, default=100_000, help="there when reads begin")
     parser.add_argument("--minutes", type=float, default=30.0, help="of the soak")
@@ -45,7 +47,9 @@ def main() -> None:
     unknown = [name for name in names if name not in SCENARIOS]
     if unknown:
         parser.error(f"no such scenario: {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
-    wrong = [name for name, value in arguments.items() if value < 0 or (value == 0 and name not in {"burst", "settle_s"})]
+    wrong = [
+        name for name, value in arguments.items() if value < 0 or (value == 0 and name not in {"burst", "settle_s"})
+    ]
     if wrong:
         parser.error(f"--{wrong[0].replace('_', '-')} must be above 0")
     for name in names or SCENARIOS:

@@ -9,7 +9,7 @@ def poisson(per_s: float, duration_s: float, seed: int) -> list[float]:
     """Seconds from the beginning at which requests are due: independent of each other, `per_s` of them in a second on average."""
     if per_s <= 0.0 or duration_s <= 0.0:
         raise ValueError(f"per_s and duration_s must be above 0, and are {per_s} and {duration_s}")
-    random_numbers = random.Random(seed)  # noqa: S311  # nothing is kept secret by it
+    random_numbers = random.Random(seed)  # nothing is kept secret by it
     due_s: list[float] = []
     now_s = random_numbers.expovariate(per_s)
     while now_s < duration_s:

@@ -60,10 +60,16 @@ def submitting(
 
 @ray.remote(num_cpus=0)
 def reading(
-    address: str, token: str | None, due_s: Sequence[float], begin_s: float, workloads: Sequence[str], listing: bool, seed: int
+    address: str,
+    token: str | None,
+    due_s: Sequence[float],
+    begin_s: float,
+    workloads: Sequence[str],
+    listing: bool,
+    seed: int,
 ) -> LoopResult:
     """Gets one of the workloads, or lists a page of 100, whenever that is due."""
-    random_numbers = random.Random(seed)  # noqa: S311  # nothing is kept secret by it
+    random_numbers = random.Random(seed)  # nothing is kept secret by it
 
     async def body() -> LoopResult:
         async with AsyncClient(address, token=token) as client:

@@ -8,7 +8,9 @@ from services.database.engine import Database
 
 _STARTS = """SELECT e.workload::text, min(e.t) FROM events e JOIN workloads w USING (workload)
               WHERE e.event = 'started' AND w.name = %s GROUP BY e.workload"""
-_SIZE = """SELECT pg_database_size(current_database()), (SELECT count(*) FROM workloads), (SELECT count(*) FROM events)"""
+_SIZE = (
+    """SELECT pg_database_size(current_database()), (SELECT count(*) FROM workloads), (SELECT count(*) FROM events)"""
+)
 
 
 def starts_of(url: str, name: str) -> dict[str, float]:

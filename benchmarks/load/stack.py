@@ -35,7 +35,9 @@ class Stack:
 
 
 @contextmanager
-def live_stack(fleet: Fleet | None = None, tenants: Sequence[str] = ("load",), configuration: str = "") -> Iterator[Stack]:
+def live_stack(
+    fleet: Fleet | None = None, tenants: Sequence[str] = ("load",), configuration: str = ""
+) -> Iterator[Stack]:
     """Brings a service up, and takes it down with all that it wrote. Raises what `topmast up` raises."""
     home = Path(tempfile.mkdtemp(prefix="topmast-load-"))
     try:
