@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from services.database.engine import Database
 
@@ -24,7 +25,7 @@ def size_of(url: str) -> tuple[float, int, int]:
     return round(size_bytes / 1024 / 1024, 1), workloads, events
 
 
-async def _rows(url: str, text: str, parameters: tuple[str, ...]) -> list[tuple[object, ...]]:
+async def _rows(url: str, text: str, parameters: tuple[str, ...]) -> list[tuple[Any, ...]]:
     async with Database(url) as database, database.transaction() as connection:
         cursor = await connection.execute(text, parameters)
         return [tuple(row) for row in await cursor.fetchall()]

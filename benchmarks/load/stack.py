@@ -43,7 +43,7 @@ def live_stack(
     try:
         quota = Quota.of({ANY_GPU_MODEL: 1_000_000})
         members = [Tenant(TenantId(name), 2, quota) for name in tenants]
-        (home / "fleet.yaml").write_text(dump_fleet(fleet or many_machines(3, 2, 40)), encoding="utf-8")
+        (home / "fleet.yaml").write_text(dump_fleet(fleet or many_machines(1, 2, 120)), encoding="utf-8")
         (home / "tenants.yaml").write_text(dump_tenants(members), encoding="utf-8")
         (home / "topmast.yaml").write_text(configuration, encoding="utf-8")
         service = up(
