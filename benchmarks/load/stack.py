@@ -36,7 +36,10 @@ class Stack:
 
 @contextmanager
 def live_stack(
-    fleet: Fleet | None = None, tenants: Sequence[str] = ("load",), configuration: str = ""
+    fleet: Fleet | None = None,
+    tenants: Sequence[str] = ("load",),
+    configuration: str = "",
+    clock_speed: float | None = None,
 ) -> Iterator[Stack]:
     """Brings a service up, and takes it down with all that it wrote. Raises what `topmast up` raises."""
     home = Path(tempfile.mkdtemp(prefix="topmast-load-"))
@@ -53,6 +56,7 @@ def live_stack(
                 fleet_file=home / "fleet.yaml",
                 tenants_file=home / "tenants.yaml",
                 configuration_file=home / "topmast.yaml" if configuration else None,
+                clock_speed=clock_speed,
                 executor=ExecutorKind.EMULATED,
                 tiers=TierProcesses.SEPARATE,
             )

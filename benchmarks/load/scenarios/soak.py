@@ -9,17 +9,24 @@ from benchmarks.load.memory import memory_by_process_mib
 from benchmarks.load.sizes import Sizes
 from benchmarks.load.stack import Stack, live_stack
 
-_RETENTION = "retention: {older_than_s: 60.0, every_real_s: 10.0}\n"
+_CLOCK_SPEED = 100.0
+"""Of the service's clock: what is younger than a day is never deleted, and a day is then a quarter of an hour."""
+_RETENTION = "retention: {older_than_s: 86400.0, every_real_s: 10.0}\n"
 _SAMPLES = 60
 
 
 def run(sizes: Sizes) -> dict[str, object]:
-    """Offers `per_s` for `minutes`, with workloads deleted a minute after their end. Growth is from the middle of the run to its end:
+    """Offers `per_s` for `minutes`, with workloads deleted a day of the service's clock after their end. Growth is from the middle of the run to its end:
     what was reached by then has had time to be flat."""
-    with live_stack(configuration=_RETENTION) as stack:
+    with live_stack(configuration=_RETENTION, clock_speed=_CLOCK_SPEED) as stack:
         duration_s = sizes.minutes * 60.0
         clients = submitters(
-            stack, begin_s=beginning_s(), clients=sizes.clients, per_s=sizes.per_s, duration_s=duration_s
+            stack,
+            begin_s=beginning_s(),
+            clients=sizes.clients,
+            per_s=sizes.per_s,
+            duration_s=duration_s,
+            run_s=_CLOCK_SPEED,
         )
         samples = [_sample(stack)]
         for _ in range(_SAMPLES):
