@@ -45,7 +45,7 @@ def _send_then_read(door: SessionDoor) -> int | None:
         for _ in range(50):
             writer.write(_INPUT)
             # Its loop is busy with something else, as that of a scheduler may be.
-            time.sleep(0.01)  # noqa: ASYNC251
+            time.sleep(0.01)  # noqa: ASYNC251 -- to block the loop is the point
         while (frame := await read_frame(reader)) is not None:
             if frame.kind is FrameKind.EXIT_CODE:
                 writer.close()

@@ -49,14 +49,19 @@ def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path:
                 database_url, _FLEET, _TENANTS, tmp_path / "home", configuration=configuration, authentication=True
             ) as service,
         ):
-            address, clients = service.address, folder / "clients"
-            async with AsyncClient(
-                address,
-                certificate_authority=authority,
-                certificate=clients / "ann.pem",
-                key=clients / "ann-key.pem",
-                attempts=1,
-            ) as ann:
+            address = service.address
+
+            def client(name: str, token: str | None = None) -> AsyncClient:
+                return AsyncClient(
+                    address,
+                    certificate_authority=authority,
+                    certificate=folder / "clients" / f"{name}.pem",
+                    key=folder / "clients" / f"{name}-key.pem",
+                    token=token,
+                    attempts=1,
+                )
+
+            async with client("ann") as ann:
                 who = await ann.access.who_am_i()
                 assert (who.name, who.role, tuple(who.tenants), who.kind) == (
                     "ann",
@@ -73,23 +78,10 @@ def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path:
                     await ann.submit(foreign)
                 with pytest.raises(NotAllowedError, match="Undrain is for admin or operator"):
                     await ann.undrain("east-a-1")
-            async with AsyncClient(
-                address,
-                certificate_authority=authority,
-                certificate=clients / "root.pem",
-                key=clients / "root-key.pem",
-                attempts=1,
-            ) as root:
+            async with client("root") as root:
                 (refused,) = [record async for record in root.access.audit(actor="ann")]
                 assert (refused.action, refused.outcome) == ("Undrain", "PERMISSION_DENIED")
-            async with AsyncClient(
-                address,
-                certificate_authority=authority,
-                certificate=clients / "ann.pem",
-                key=clients / "ann-key.pem",
-                token="topmast_0123456789abcdef_" + "0" * 64,
-                attempts=1,
-            ) as guessing:
+            async with client("ann", token="topmast_0123456789abcdef_" + "0" * 64) as guessing:
                 with pytest.raises(UnauthenticatedError):
                     await guessing.access.who_am_i()
             async with AsyncClient(address, certificate_authority=authority, attempts=1) as nobody:
