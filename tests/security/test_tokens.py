@@ -162,6 +162,28 @@ def test_what_is_known_of_a_token_is_kept_for_a_moment_only(database_url: str) -
     _run(database_url, scenario)
 
 
+def test_a_flood_of_guesses_asks_the_database_for_a_few_at_a_time(database_url: str) -> None:
+    """And those whose token is known go on meanwhile, also when it would have to be looked up again."""
+    now = [1_000.0]
+
+    async def scenario(database: Database) -> None:
+        asked, good = TokenAuthentication(database, seconds=lambda: now[0]), await _made(database)
+        await asked.principal(good)
+        now[0] += authentication.KEPT_REAL_S
+        guesses = [asyncio.create_task(asked.principal(new_token()[0])) for _ in range(500)]
+        await asyncio.sleep(0)
+        assert (await asked.principal(good)).name == "alice"
+        outcomes = await asyncio.gather(*guesses, return_exceptions=True)
+        codes = [outcome.code for outcome in outcomes if isinstance(outcome, CallRefused)]
+        assert codes.count(grpc.StatusCode.UNAUTHENTICATED) == authentication.MOST_LOOKED_UP_AT_ONCE
+        assert codes.count(grpc.StatusCode.UNAVAILABLE) == 500 - authentication.MOST_LOOKED_UP_AT_ONCE
+        # Later ones are looked up again.
+        with pytest.raises(CallRefused, match="is not known here"):
+            await asked.principal(new_token()[0])
+
+    _run(database_url, scenario)
+
+
 def test_a_home_gets_tokens_that_only_its_user_reads_and_keeps_them(database_url: str, tmp_path: Path) -> None:
     async def scenario(database: Database) -> None:
         home = tmp_path / "home"
