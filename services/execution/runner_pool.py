@@ -34,7 +34,7 @@ from services.execution.settling import Journaled, settle_task
 from services.execution.task_environment import Rendezvous
 from services.execution.task_journal import JournaledTask, journaled_tasks
 from services.execution.task_paths import escaped
-from services.execution.task_runner import TaskRunner
+from services.execution.task_runner import TaskRunnerActor
 from services.execution.working_directory import Unprepared
 from services.storage.store_urls import StoreUrls
 
@@ -241,7 +241,7 @@ class RunnerPool:
                 "max_concurrency": 100,
                 "scheduling_strategy": PlacementGroupSchedulingStrategy(group, index),
             }
-            actor = ray.remote(TaskRunner).options(**options).remote(order, placement, identifier)
+            actor = ray.remote(TaskRunnerActor).options(**options).remote(order, placement, identifier)
             created.append(RunnerHandle(name, actor))
         return tuple(created)
 

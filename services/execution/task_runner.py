@@ -75,11 +75,9 @@ _log = structlog.get_logger(__name__)
 
 
 class TaskRunner:
-    """One task, which ends by itself when it is not allowed to run on in time. Every method may be repeated. Wrapped into a Ray actor by RunnerPool."""
+    """One task, which ends by itself when it is not allowed to run on in time. Every method may be repeated."""
 
     def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
-        lower_own_score(RUNNER_SCORE)
-        adopt_orphans()
         self._order = order
         self._placement = placement
         self._placement_group = placement_group
@@ -462,6 +460,15 @@ class TaskRunner:
 
     def _task_directory(self, paths: TaskPaths) -> Path:
         return paths.task_directory(self._order.key, self._placement.job, self._placement.task)
+
+
+class TaskRunnerActor(TaskRunner):
+    """A TaskRunner with a process to itself, which RunnerPool makes a Ray actor of."""
+
+    def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
+        lower_own_score(RUNNER_SCORE)
+        adopt_orphans()
+        super().__init__(order, placement, placement_group)
 
 
 def _fetched(

@@ -17,8 +17,9 @@ import ray
 import structlog
 
 _TRIES = 3
-_TOO_SLOW = "timed out during startup"
-"""In the message of the Exception (Ray has no class for it) when its processes did not answer in time."""
+_TOO_SLOW = ("timed out during startup", "Timed out waiting for file")
+"""One of these is in the message of the Exception (Ray has no class for it) when its processes did not answer in time: the first of its
+raylet, the second of its GCS."""
 
 _END_PATIENCE_REAL_S = 10.0
 
@@ -43,7 +44,7 @@ def start_local_ray(**options: Any) -> None:
             return
         except Exception as failure:
             _end(_children() - before)
-            if not tries_left or _TOO_SLOW not in str(failure):
+            if not tries_left or not any(words in str(failure) for words in _TOO_SLOW):
                 raise
             _log.warning("Ray did not answer in time; it is started again", tries_left=tries_left)
 

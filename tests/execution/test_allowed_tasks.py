@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import math
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quo
 
 PATIENCE_REAL_S = 240.0
 """A guard against hangs, not a measure of speed."""
+
+_PR_GET_CHILD_SUBREAPER = 37
 
 STUBBORN = shell("trap '' TERM; while :; do sleep 1; done")
 
@@ -121,6 +124,16 @@ def test_a_task_whose_manager_was_away_for_longer_than_its_lease_is_not_started(
         assert (report.state, report.started_s, report.exit_code) == (RunnerState.ENDED, 0.0, None)
 
     asyncio.run(scenario())
+
+
+def test_a_runner_changes_nothing_of_a_process_that_it_has_not_for_itself() -> None:
+    score = Path("/proc/self/oom_score_adj")
+    before = score.read_text(encoding="ascii")
+    runner()
+    assert score.read_text(encoding="ascii") == before
+    adopts_orphans = ctypes.c_int(-1)
+    assert ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts_orphans), 0, 0, 0) == 0
+    assert adopts_orphans.value == 0
 
 
 # ---------------------------------------------------------------- the guard

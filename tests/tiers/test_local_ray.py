@@ -42,12 +42,17 @@ def slow() -> Exception:
     return Exception("The current node timed out during startup. This could happen because ...")
 
 
+def without_port() -> Exception:
+    return RuntimeError("Timed out waiting for file /tmp/ray/session_1/gcs_server_port_2")
+
+
 @pytest.mark.parametrize(
     ("failures", "running"),
     [
         ([], [True]),
         ([slow()], [False, True]),
-        ([slow(), slow()], [False, False, True]),
+        ([without_port()], [False, True]),
+        ([slow(), without_port()], [False, False, True]),
     ],
 )
 def test_starts_again_and_leaves_no_process_of_a_start_that_was_too_slow(
