@@ -8,6 +8,7 @@ from shutil import rmtree
 
 import numpy as np
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.house.session_guards import DEFAULT_GRACE_S, SESSION_VARIABLE, SessionGuards
@@ -55,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_HOME] = home
     os.environ["TOPMAST_HOME"] = str(home)
     os.environ.pop("TOPMAST_DATABASE_URL", None)
+    # Of services in the process of a test: whatever a test takes for its standard output and error, a command's must be its alone.
+    log = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 -- as long as the process
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
     if not hasattr(config, "workerinput"):
         # Where tests run in several worker processes, these belong to the session that started them: it alone guards.
         os.environ[SESSION_VARIABLE] = home.name

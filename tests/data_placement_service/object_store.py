@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -29,14 +29,15 @@ class ObjectStore:
         self.client.put_object(Bucket=bucket, Key=f"tables/{key}", Body=content)
 
     def files(self, bucket: str) -> dict[str, bytes]:
-        """By key, without the folder of the region."""
-        return {
-            name: self.client.get_object(Bucket=bucket, Key=f"tables/{name}")["Body"].read()
-            for name in sorted(self.names(bucket))
-        }
+        """By key, without the folder of the region. What goes meanwhile may be there or not."""
+        found: dict[str, bytes] = {}
+        for name in sorted(self.names(bucket)):
+            with suppress(self.client.exceptions.NoSuchKey):
+                found[name] = self.client.get_object(Bucket=bucket, Key=f"tables/{name}")["Body"].read()
+        return found
 
     def names(self, bucket: str) -> set[str]:
-        """The same without their contents, for when they may go at any moment."""
+        """The same without their contents."""
         found = self.client.list_objects_v2(Bucket=bucket).get("Contents", [])
         return {entry["Key"].removeprefix("tables/") for entry in found}
 

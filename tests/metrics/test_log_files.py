@@ -16,10 +16,11 @@ from services.log_settings import LogSettings
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
+    before = structlog.get_config()
     yield
     (handler,) = structlog.get_config()["logger_factory"]().handlers
     handler.close()
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 def test_a_log_that_has_grown_is_put_aside(tmp_path: Path) -> None:
