@@ -9,6 +9,9 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 		echo $$candidate; break; fi; done)
 
+# An environment that wants no compiled modules written would have each of the hundreds of processes of a test run compile all again.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 # The seed of `make test-nightly`; printed, so that a run can be repeated with `make test-nightly SEED=...`.
