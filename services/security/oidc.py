@@ -102,7 +102,13 @@ class OidcTokens:
     # ------------------------------------------------------------ keys
 
     async def _key(self, name: str) -> jwt.PyJWK:
-        """Of that name; of an issuer with one key that has no name, that. Reads the keys again where it is not among them."""
+        """Of that name; of an issuer with one key that has no name, that. Reads the keys again where it is not among them.
+
+        Who has a key that is known waits for nobody who invents names of others, nor for an issuer that does not answer.
+        """
+        key = self._known(name)
+        if key is not None and self._read_s is not None and self._seconds() - self._read_s < _KEPT_REAL_S:
+            return key
         async with self._reading:
             now_s = self._seconds()
             key = self._known(name)
@@ -151,7 +157,12 @@ class OidcTokens:
             session.get(str(settings.jwks_url), allow_redirects=False) as response,
         ):
             response.raise_for_status()
-            return await response.content.read(_LARGEST_KEYS_BYTES)
+            document = bytearray()
+            async for part in response.content.iter_any():
+                document += part
+                if len(document) > _LARGEST_KEYS_BYTES:
+                    raise ValueError(f"there are more than {_LARGEST_KEYS_BYTES} bytes of them")
+            return bytes(document)
 
 
 def _words(claim: object) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,100 @@ def test_without_any_keys_nobody_is_judged(tmp_path: Path, issuer: Issuer) -> No
     with pytest.raises(CallRefused, match="keys of the identity provider cannot be read") as refused:
         _asked(OidcTokens(_settings(tmp_path / "nowhere.json")), issuer.token("first"))
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+@asynccontextmanager
+async def _served(answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+    """Where keys are served; `answer` writes what follows upon the head of the answer."""
+
+    serving: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.current_task())
+        with closing(writer), suppress(ConnectionError, asyncio.CancelledError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            await answer(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+    finally:
+        server.close()
+        tasks = [task for task in serving if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks)
+        # Closed connections end with the next turns of the loop.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+def test_keys_may_come_in_pieces(issuer: Issuer) -> None:
+    document = issuer.file.read_bytes()
+
+    async def in_pieces(writer: asyncio.StreamWriter) -> None:
+        for part in (document[:40], document[40:]):
+            writer.write(part)
+            await writer.drain()
+            # The other side reads what there is.
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        async with _served(in_pieces) as url:
+            tokens = OidcTokens(_settings(issuer.file, jwks_file=None, jwks_url=url))
+            principal = await tokens.principal(issuer.token("first"))
+        assert principal is not None
+        assert principal.name == "alice"
+
+    asyncio.run(scenario())
+
+
+def test_keys_without_end_are_no_keys(issuer: Issuer) -> None:
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b" " * 2**16)
+            await writer.drain()
+
+    async def scenario() -> None:
+        async with _served(endless) as url:
+            tokens = OidcTokens(_settings(issuer.file, jwks_file=None, jwks_url=url))
+            with pytest.raises(CallRefused, match="the keys of the identity provider cannot be read"):
+                await tokens.principal(issuer.token("first"))
+
+    asyncio.run(scenario())
+
+
+def test_who_has_a_known_key_waits_for_nobody_who_invents_one(issuer: Issuer) -> None:
+    document = issuer.file.read_bytes()
+
+    async def scenario() -> None:
+        asked = asyncio.Queue[None]()
+        now_s = 0.0
+
+        async def once_and_then_never(writer: asyncio.StreamWriter) -> None:
+            asked.put_nowait(None)
+            writer.write(document)
+            if now_s > 0.0:
+                await asyncio.Event().wait()
+
+        async with _served(once_and_then_never) as url:
+            settings = _settings(issuer.file, jwks_file=None, jwks_url=url)
+            tokens = OidcTokens(settings, seconds=lambda: now_s)
+            first = issuer.token("first")
+            assert await tokens.principal(first) is not None
+            await asked.get()
+            now_s = 100.0
+            issuer.new_key("invented")
+            stranger = asyncio.create_task(tokens.principal(issuer.token("invented")))
+            await asked.get()
+            assert await tokens.principal(first) is not None
+            assert not stranger.done(), "the issuer has not answered"
+            stranger.cancel()
+            await asyncio.wait([stranger])
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
