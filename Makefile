@@ -47,9 +47,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## Run the main job: a trace through three regions, and real training
 	@$(BIN)/topmast demo $(DEMO_FLAGS)
 
-# One shell, one step after the other: the closing line of pytest is the last line that is printed.
+# The closing line of pytest is the last line that is printed. What comes before it uses one processor each: two at a time.
 .PHONY: test
-test: $(INSTALLED) lint types arrows protos-check client-check ## Lint, types, import arrows, stale code, and all tests
+test: $(INSTALLED) ## Lint, types, import arrows, stale code, and all tests
+	@$(MAKE) --no-print-directory --jobs=2 lint types arrows protos-check client-check
 	@$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 .PHONY: lint
