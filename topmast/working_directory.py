@@ -1,7 +1,8 @@
 """A folder as a package: one archive whose bytes follow from what is in the folder alone, so that it is stored once.
 
 In it are files, links and folders by name, with the executable bit of files; neither owners nor times. What is ignored
-(ignored_files.py) and what is no file (sockets, pipes, devices) is left out. A link must stay within the folder.
+(ignored_files.py), secrets of Topmast itself (own_secrets.py) and what is no file (sockets, pipes, devices) is left out. A link
+must stay within the folder.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import IO, Self
 from topmast.errors import WorkingDirectoryError
 from topmast.ignored_files import NEVER_PACKED, IgnoreRules
 from topmast.oversized import Oversized
+from topmast.own_secrets import OwnSecrets
 from topmast.v1 import package_pb2
 
 PART_BYTES = 512 * 2**10
@@ -106,9 +108,12 @@ def pack_folder(folder: str | os.PathLike[str], limits: PackageLimits) -> Packag
 
 def entries_of(root: Path, limits: PackageLimits) -> Sequence[Entry]:
     """What of the folder is packed, in the order of the names. Raises WorkingDirectoryError where that is too much."""
+    secrets = OwnSecrets()
+    if secrets.has(f"{root}", root.stat()):
+        raise WorkingDirectoryError(f"{root} has secrets of a Topmast, which no task may have; pack another folder")
     entries: list[Entry] = []
     packed_bytes, greatest_looked_at = 0, limits.greatest_entries * _LOOKED_AT
-    for entry in _walk(root, root, IgnoreRules.above(root)):
+    for entry in _walk(root, root, IgnoreRules.above(root), secrets):
         entries.append(entry)
         packed_bytes += entry.packed_bytes
         if len(entries) >= greatest_looked_at:
@@ -125,7 +130,7 @@ def entries_of(root: Path, limits: PackageLimits) -> Sequence[Entry]:
     return entries
 
 
-def _walk(root: Path, folder: Path, rules: IgnoreRules) -> Iterator[Entry]:
+def _walk(root: Path, folder: Path, rules: IgnoreRules, secrets: OwnSecrets) -> Iterator[Entry]:
     rules = rules.within(folder)
     try:
         with os.scandir(folder) as found:
@@ -137,6 +142,8 @@ def _walk(root: Path, folder: Path, rules: IgnoreRules) -> Iterator[Entry]:
         is_folder = stat.S_ISDIR(status.st_mode)
         if one.name in NEVER_PACKED or rules.ignores(one.path, folder=is_folder):
             continue
+        if secrets.has(one.path, status):
+            continue
         name = os.path.relpath(one.path, root)
         if is_folder:
             if name.count(os.sep) >= DEEPEST:
@@ -145,7 +152,7 @@ def _walk(root: Path, folder: Path, rules: IgnoreRules) -> Iterator[Entry]:
                     " .topmastignore"
                 )
             yield Entry(name, stat.S_IFDIR | 0o755)
-            yield from _walk(root, Path(one.path), rules)
+            yield from _walk(root, Path(one.path), rules, secrets)
         elif stat.S_ISLNK(status.st_mode):
             yield Entry(name, stat.S_IFLNK | 0o777, target=_target_within(root, Path(one.path)))
         elif stat.S_ISREG(status.st_mode):

@@ -168,6 +168,44 @@ def test_too_many_files_are_refused_with_where_most_of_them_are(tmp_path: Path) 
         pack_folder(tmp_path, PackageLimits(greatest_bytes=1 << 20, greatest_entries=2))
 
 
+def test_secrets_of_a_service_beside_the_code_are_in_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever says `TOPMAST_HOME=home topmast up` and `topmast certs init --out certificates` in the folder of the code."""
+    monkeypatch.delenv("TOPMAST_HOME", raising=False)
+    token = f"topmast_{'0' * 16}_{'1' * 64}\n"
+    files = {
+        "train.py": "",
+        "host.lock": "",
+        "notes": f"{token} is not to be shown",
+        "home/host.lock": "",
+        "home/secrets/admin.token": token,
+        "home/postgres/pgpass": "*",
+        "certificates/authority.pem": "",
+        "certificates/authority-key.pem": "",
+        "certificates/clients/ann-key.pem": "",
+        "deep/down/alice.token": token,
+        "named/token": "of an identity provider",
+        "named/key.pem": "",
+        "data/authority.pem": "",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setenv("TOPMAST_TOKEN_FILE", str(tmp_path / "named/token"))
+    monkeypatch.setenv("TOPMAST_TLS_KEY", str(tmp_path / "named/key.pem"))
+    folders = ["data", "deep", "deep/down", "named"]
+    assert sorted(entry.name for entry in entries_of(tmp_path, AMPLE)) == sorted(
+        [*folders, "train.py", "host.lock", "notes", "data/authority.pem"]
+    )
+    for name in ("home", "certificates"):
+        with pytest.raises(WorkingDirectoryError, match=f"{name} has secrets of a Topmast"):
+            entries_of(tmp_path / name, AMPLE)
+    # A home that was never started has nothing to tell it by but its name.
+    monkeypatch.setenv("TOPMAST_HOME", str(tmp_path / "data"))
+    assert "data" not in {entry.name for entry in entries_of(tmp_path, AMPLE)}
+
+
 def test_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkingDirectoryError, match="there is no folder"):
         pack_folder(tmp_path / "nowhere", AMPLE)
