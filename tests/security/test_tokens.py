@@ -184,6 +184,39 @@ def test_a_flood_of_guesses_asks_the_database_for_a_few_at_a_time(database_url: 
     _run(database_url, scenario)
 
 
+def test_never_do_guesses_keep_a_revoked_token_alive_or_push_a_known_one_out(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authentication, "_MOST_KEPT", 4)
+    now = [1_000.0]
+
+    async def scenario(database: Database) -> None:
+        asked, good = TokenAuthentication(database, seconds=lambda: now[0]), await _made(database)
+        await asked.principal(good)
+        found = parse_token(good)
+        assert found is not None
+
+        async def guess() -> list[asyncio.Task[object]]:
+            """As many at once as are looked up."""
+            many = range(authentication.MOST_LOOKED_UP_AT_ONCE)
+            guesses = [asyncio.create_task(asked.principal(new_token()[0])) for _ in many]
+            await asyncio.sleep(0)
+            return guesses
+
+        await asyncio.gather(*await guess(), return_exceptions=True)
+        guesses = await guess()
+        assert (await asked.principal(good)).name == "alice"
+        await asyncio.gather(*guesses, return_exceptions=True)
+        await database.run(lambda connection: token_store.revoke(connection, found.token, "bob"))
+        now[0] += authentication.KEPT_REAL_S
+        guesses = await guess()
+        with pytest.raises(CallRefused, match="was revoked"):
+            await asked.principal(good)
+        await asyncio.gather(*guesses, return_exceptions=True)
+
+    _run(database_url, scenario)
+
+
 def test_a_home_gets_tokens_that_only_its_user_reads_and_keeps_them(database_url: str, tmp_path: Path) -> None:
     async def scenario(database: Database) -> None:
         home = tmp_path / "home"
