@@ -209,8 +209,8 @@ def test_tokens_tenants_and_the_audit_log(database_url: str, tmp_path: Path) -> 
         ):
             await _tokens(guarded, admin)
             await _isolation(guarded)
-            await _broken_off(guarded, admin)
             await _audit(guarded, admin)
+            await _broken_off(guarded, admin)
             await _sessions(guarded, admin)
             await _secrets(guarded, admin)
             await asyncio.to_thread(_commands, guarded, tmp_path)

@@ -22,6 +22,7 @@ from services.security.authentication import TokenAuthentication
 from services.security.authorization import presented_token
 from services.security.home_tokens import admin_token_file, keep_home_tokens, tier_token_file
 from services.security.outgoing_token import TokenFile
+from services.security.principal import Principal
 from services.security.roles import Role
 from services.security.settings import AuthenticationNeeded, check_loopback
 from services.security.tokens import new_token, parse_token, scope_problem
@@ -196,7 +197,7 @@ def test_never_do_guesses_keep_a_revoked_token_alive_or_push_a_known_one_out(
         found = parse_token(good)
         assert found is not None
 
-        async def guess() -> list[asyncio.Task[object]]:
+        async def guess() -> list[asyncio.Task[Principal]]:
             """As many at once as are looked up."""
             many = range(authentication.MOST_LOOKED_UP_AT_ONCE)
             guesses = [asyncio.create_task(asked.principal(new_token()[0])) for _ in many]
