@@ -25,12 +25,17 @@ async def receive_files(
     Raises InvalidArgument for a stream in no order, and Exhausted for one of more bytes.
     """
     received_bytes = 0
+    is_first = True
     options = messages.ImportOptions()
     file: BinaryIO | None = None
     name = ""
     try:
         async for request in requests:
+            was_first, is_first = is_first, False
             if request.WhichOneof("part") == "options":
+                if not was_first:
+                    # The first part is what the audit log has.
+                    raise InvalidArgument.of("options", "must be in the first message, or nowhere")
                 options = request.options
                 continue
             chunk = request.chunk

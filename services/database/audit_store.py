@@ -11,6 +11,8 @@ from psycopg.types.json import Jsonb
 from services.database.connection import AnyConnection
 
 DONE = "done"
+BEGUN = "begun"
+"""Let in; it goes on for as long as its caller likes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,11 @@ class RoutingExecutor:
         return ChangeReader(self._emulated.feed, self._processes.feed)
 
     async def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
-        return await self._executor_of(task.key).heartbeat(task, report)
+        # Emulated attempts have no tasks: who reports for one has no token, and is told nothing of it.
+        return await self._processes.heartbeat(task, report)
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
-        await self._executor_of(task.key).checkpoint_saved(task, progress, path)
+        await self._processes.checkpoint_saved(task, progress, path)
 
     def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         if self._emulated.knows_workload(request.workload):

@@ -22,7 +22,7 @@ from services.grpc_errors import NotFound
 from services.security.audit import audited
 from services.security.principal import present_principal
 from services.security.roles import Role
-from services.security.tokens import new_token, scope_problem
+from services.security.tokens import new_token, parse_token, scope_problem
 from topmast.v1 import access_pb2 as messages
 from topmast.v1 import access_pb2_grpc
 
@@ -77,6 +77,9 @@ class AccessServicer(access_pb2_grpc.AccessServicer):
         checks = Checks()
         if not checks.name("token", request.token) and not request.token:
             checks.add("token", "is empty; name the id of a token (topmast token list)")
+        whole = parse_token(request.token)
+        if whole is not None:
+            checks.add("token", f"is a whole token, with its secret; name its id, the middle part: {whole.token}")
         checks.raise_problems()
         by = present_principal().name
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
+from domain.notification import shown_url
 from domain.workload_array import parse_array
 from services.database import array_store, workload_reader
 from services.database.array_store import ArrayCounts
@@ -51,6 +52,8 @@ def array_message(first: StoredWorkload, array: WorkloadId, counts: ArrayCounts)
         reason=_in_words(counts),
     )
     message.specification.ParseFromString(first.specification)
+    if message.specification.HasField("notify"):
+        message.specification.notify.url = shown_url(message.specification.notify.url)
     at_most = parse_array(message.specification.array).at_most
     message.elements.size = sum(counts.states.values())
     message.elements.at_most = at_most or 0

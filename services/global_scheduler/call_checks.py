@@ -7,26 +7,21 @@ so that no answer, and no time that it takes, tells the two apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-import structlog
 from google.protobuf.message import Message
 
 from domain.identifiers import WorkloadId
 from formats.problems import in_quotes
-from services.database import audit_store, ownership_store
+from services.database import ownership_store
 from services.database.engine import Database
-from services.database.errors import DatabaseFull, DatabaseUnavailable
 from services.global_scheduler.recorded_calls import is_recorded, subjects_of
 from services.global_scheduler.request_checks import several_workloads, workload_named
 from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed
 from services.security.audit import begin_audit, present_audit
+from services.security.call_records import CallRecords
 from services.security.principal import Principal
-from services.security.refusal_records import RefusalRecords
-
-_log = structlog.get_logger(__name__)
 
 _PATIENCE_REAL_S = 10.0
 _NAMED = 20
@@ -64,7 +59,7 @@ class GlobalCallChecks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._refusals = RefusalRecords()
+        self._records = CallRecords(database)
 
     async def check(self, method: str, request: Message, principal: Principal) -> None:
         """Raises NotFound for workloads that are not of the caller's tenants, whether there are such or not."""
@@ -87,23 +82,8 @@ class GlobalCallChecks:
         call = present_audit()
         if call is None and refusal is not None and is_recorded(method, request, principal):
             call = begin_audit(method, request, principal, () if request is None else subjects_of(request))
-        if call is None or (call.is_recorded and refusal is None):
-            return
-        if refusal is None:
-            entry = call.ended()
-        else:
-            skipped = self._refusals.admit(principal)
-            if skipped is None:
-                return
-            more = f" ({skipped} more refusals before this one were not recorded)" if skipped else ""
-            entry = call.ended(refusal.code.name, f"{refusal.sentence}{more}")
-        try:
-            await self._database.run(
-                lambda connection: audit_store.append(connection, entry), give_up_after_s=_PATIENCE_REAL_S
-            )
-        except (DatabaseFull, DatabaseUnavailable) as error:
-            # It was not done, or it was done elsewhere and cannot be undone: the log of the process has it.
-            _log.error("an audit record could not be stored", error=str(error), **asdict(entry))
+        if call is not None:
+            await self._records.ended(call, principal, refusal)
 
     async def _require_own(self, names: Sequence[WorkloadId], tenants: frozenset[str]) -> None:
         own = await self._database.run(

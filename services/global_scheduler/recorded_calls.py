@@ -56,7 +56,7 @@ def is_recorded(method: str, request: Message | None, principal: Principal) -> b
     Dry runs change nothing. `request` None: it was refused before it was read.
     """
     name = method.rpartition("/")[2]
-    if getattr(request, "dry_run", False):
+    if getattr(request, "dry_run", False) or getattr(getattr(request, "options", None), "dry_run", False):
         return False
     if name in _ON_WORKLOADS:
         return principal.tenants is None

@@ -19,6 +19,7 @@ from services.database import audit_store
 from services.database.audit_store import AuditEntry
 from services.database.connection import AnyConnection
 from services.security.principal import Principal
+from services.security.secret_texts import without_passwords, without_passwords_within
 
 _Result = TypeVar("_Result")
 
@@ -41,7 +42,8 @@ class AuditedCall:
 
     def ended(self, outcome: str = audit_store.DONE, reason: str = "") -> AuditEntry:
         """The record of it."""
-        return replace(self.entry, outcome=outcome, reason=reason[:_LONGEST_REASON], before=self.before)
+        reason = without_passwords(reason)[:_LONGEST_REASON]
+        return replace(self.entry, outcome=outcome, reason=reason, before=self.before)
 
 
 _PRESENT: ContextVar[AuditedCall | None] = ContextVar("audited_call", default=None)
@@ -56,7 +58,7 @@ def begin_audit(method: str, request: Message | None, principal: Principal, subj
             principal.kind.value,
             principal.credential,
             method.rpartition("/")[2],
-            tuple(subjects),
+            tuple(map(without_passwords, subjects)),
             after=None if request is None else _document(request),
         )
     )
@@ -67,6 +69,11 @@ def begin_audit(method: str, request: Message | None, principal: Principal, subj
 def present_audit() -> AuditedCall | None:
     """Of the call that this task answers; None: it is not recorded."""
     return _PRESENT.get()
+
+
+def resume_audit(call: AuditedCall | None) -> None:
+    """For a stream that is closed by whoever comes across it: from now on this task answers that call again, and no other."""
+    _PRESENT.set(call)
 
 
 def note_before(before: Mapping[str, Any]) -> None:
@@ -102,4 +109,5 @@ def _document(request: Message) -> Mapping[str, Any]:
     if size_bytes > _LARGEST_KEPT_BYTES:
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
         return {"size_bytes": size_bytes, "sha256": digest}
-    return MessageToDict(request, preserving_proto_field_name=True)
+    document: Mapping[str, Any] = without_passwords_within(MessageToDict(request, preserving_proto_field_name=True))
+    return document

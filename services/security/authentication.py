@@ -8,6 +8,7 @@ tokens that were known stay valid until they expire.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -31,7 +32,8 @@ _NOTED_EVERY_REAL_S = 60.0
 """So often at most it is written when a token was used."""
 
 MOST_LOOKED_UP_AT_ONCE = 32
-"""Guesses come before any other limit of a tier: so many connections of the database at most are asked for because of them."""
+"""Guesses come before any other limit of a tier: so many connections of the database at most are asked for because of them. Tokens
+that are known are looked at again beside them, so that nobody keeps one alive that was revoked by guessing others."""
 
 _MOST_KEPT = 4_096
 _PATIENCE_REAL_S = 5.0
@@ -56,7 +58,7 @@ class NobodyAsked:
 class _Found:
     """What the database said of a token."""
 
-    stored: StoredToken | None
+    stored: StoredToken
     until_real_s: float
     """On the monotonic clock."""
 
@@ -76,7 +78,11 @@ class TokenAuthentication:
         self._database = database
         self._others = others
         self._found: OrderedDict[str, _Found] = OrderedDict()
+        self._absent: OrderedDict[str, float] = OrderedDict()
+        """Until when it counts that there is no such token. Apart from those that there are, which no guesses push out."""
         self._looking: dict[str, asyncio.Task[StoredToken | None]] = {}
+        self._guessed: set[str] = set()
+        """Those of them of which nothing is known yet."""
         self._noted_real_s: dict[str, float] = {}
 
     async def principal(self, presented: str | None) -> Principal:
@@ -104,31 +110,48 @@ class TokenAuthentication:
         found = self._found.get(token.token)
         if found is not None and self._seconds() < found.until_real_s:
             return found.stored
-        if token.token not in self._looking and len(self._looking) >= MOST_LOOKED_UP_AT_ONCE:
-            if found is not None and found.stored is not None:
-                # Its end counts all the same; whether it was revoked is seen when fewer ask.
-                return found.stored
+        if self._seconds() < self._absent.get(token.token, -math.inf):
+            return None
+        if found is None and token.token not in self._looking and len(self._guessed) >= MOST_LOOKED_UP_AT_ONCE:
             raise Unavailable("too many tokens are being looked up; try again")
         try:
-            stored = await self._look_up(token.token)
+            stored = await self._look_up(token.token, is_guess=found is None)
         except DatabaseUnavailable as error:
-            if found is not None and found.stored is not None:
+            if found is not None:
                 return found.stored
             raise Unavailable("the database cannot be reached, so that no token can be looked up; try again") from error
-        self._found[token.token] = _Found(stored, self._seconds() + KEPT_REAL_S)
-        self._found.move_to_end(token.token)
+        self._keep(token.token, stored)
+        return stored
+
+    def _keep(self, token: str, stored: StoredToken | None) -> None:
+        until_real_s = self._seconds() + KEPT_REAL_S
+        if stored is None:
+            self._found.pop(token, None)
+            self._absent[token] = until_real_s
+            self._absent.move_to_end(token)
+        else:
+            self._absent.pop(token, None)
+            self._found[token] = _Found(stored, until_real_s)
+            self._found.move_to_end(token)
+        while len(self._absent) > _MOST_KEPT:
+            self._absent.popitem(last=False)
         while len(self._found) > _MOST_KEPT:
             forgotten, _ = self._found.popitem(last=False)
             self._noted_real_s.pop(forgotten, None)
-        return stored
 
-    async def _look_up(self, token: str) -> StoredToken | None:
+    async def _look_up(self, token: str, *, is_guess: bool) -> StoredToken | None:
         """Once for all calls that ask for it at the same time."""
         looking = self._looking.get(token)
         if looking is None:
             looking = self._looking[token] = asyncio.create_task(self._load(token))
-            looking.add_done_callback(lambda _: self._looking.pop(token, None))
+            if is_guess:
+                self._guessed.add(token)
+            looking.add_done_callback(lambda _: self._looked_up(token))
         return await asyncio.shield(looking)
+
+    def _looked_up(self, token: str) -> None:
+        self._looking.pop(token, None)
+        self._guessed.discard(token)
 
     async def _load(self, token: str) -> StoredToken | None:
         stored = await self._database.run(

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from services.grpc_errors import CallRefused, Unavailable, as_refusal
 from services.security import refusals
 from services.security.access_rules import AccessRule, rule_of
+from services.security.audit import present_audit, resume_audit
 from services.security.authentication import KEPT_REAL_S, Authentication, NobodyAsked
 from services.security.principal import Principal, PrincipalKind, set_principal
 
@@ -133,26 +134,39 @@ class Authorization(grpc.aio.ServerInterceptor):
         """The request, once it is known whose it is; says afterwards how the call ended."""
         principal = call.principal or self._by_certificate(context)
         set_principal(principal)
-        is_message = isinstance(request, Message)
+        read: Message | None = None
         refusal: CallRefused | None = None
         try:
             require_role(call.method, call.rule, principal)
-            if is_message:
+            # What somebody who may not call this has sent is not kept.
+            if isinstance(request, Message):
+                read = request
                 await self._checks.check(call.method, request, principal)
             elif hasattr(request, "__aiter__"):
                 request = self._checked_parts(request, call.method, principal)
-            if not streams:
-                yield request
-                return
-            async with self._while_valid(call):
-                yield request
+            audited = present_audit()
+            try:
+                if not streams:
+                    yield request
+                    return
+                async with self._while_valid(call):
+                    yield request
+            finally:
+                # A stream that its caller leaves may be closed by another task, which answers another call.
+                if read is not None:
+                    resume_audit(audited)
         except (grpc.aio.AbortError, grpc.aio.BaseError):
+            refusal = refusals.broken_off()
             raise
         except Exception as error:
             refusal = as_refusal(error)
             raise refusal from error
+        except BaseException:
+            # Cancelled: the caller is gone, or had no more time.
+            refusal = refusals.broken_off()
+            raise
         finally:
-            await self._checks.ended(call.method, request if is_message else None, principal, refusal)
+            await self._checks.ended(call.method, read, principal, refusal)
 
     def _by_certificate(self, context: Any) -> Principal:
         principal = None if self._certificate is None else self._certificate(context.auth_context())

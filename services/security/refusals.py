@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from services.grpc_errors import PermissionDenied, Unauthenticated
+import grpc
+
+from services.grpc_errors import CallRefused, PermissionDenied, Unauthenticated
 from services.security.principal import Principal
 
 _HOW = "pass one in TOPMAST_TOKEN, or a file with it in TOPMAST_TOKEN_FILE (topmast token create makes one)"
@@ -30,6 +32,13 @@ def expired(name: str) -> Unauthenticated:
 
 def revoked(name: str) -> Unauthenticated:
     return Unauthenticated(f"token {name} was revoked; {_HOW}")
+
+
+def broken_off() -> CallRefused:
+    """For the audit log: nobody is there any more who could be told."""
+    return CallRefused(
+        grpc.StatusCode.CANCELLED, "the call was broken off before it was answered; look whether it was done"
+    )
 
 
 def not_for_role(principal: Principal, method: str, roles: str) -> PermissionDenied:

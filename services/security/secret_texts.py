@@ -1,4 +1,4 @@
-"""Passwords in texts for people: hidden in whatever a log, a record or an answer says of an URL."""
+"""Passwords and tokens in texts for people: hidden in whatever a log, a record or an answer says."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ _IN_URL = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^\s:/@?#'\"]*):(?P<passwo
 _IN_PARAMETERS = re.compile(r"(?P<before>\bpassword\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE)
 
 
+_TOKEN = re.compile(r"(?P<before>topmast_[0-9a-f]{16}_)[0-9a-f]{64}")
+"""A whole bearer token; its id may be read."""
+
+
 def without_passwords(text: str) -> str:
-    """The text with every password of an URL or of libpq's parameters hidden."""
+    """The text with every password of an URL or of libpq's parameters hidden, and what is secret of bearer tokens."""
     hidden = _IN_URL.sub(rf"\g<before>:{_HIDDEN}@", text)
-    return _IN_PARAMETERS.sub(rf"\g<before>{_HIDDEN}", hidden)
+    hidden = _IN_PARAMETERS.sub(rf"\g<before>{_HIDDEN}", hidden)
+    return _TOKEN.sub(rf"\g<before>{_HIDDEN}", hidden)
 
 
 def hide_passwords(_logger: object, _method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
     """For structlog: the same in every value of a line, before it is written."""
-    return {name: _hidden(value) for name, value in event.items()}
+    return {name: without_passwords_within(value) for name, value in event.items()}
 
 
-def _hidden(value: Any) -> Any:
+def without_passwords_within(value: Any) -> Any:
+    """The same in every text of a document."""
     match value:
         case str():
             return without_passwords(value)
         case dict():
-            return {name: _hidden(one) for name, one in value.items()}
+            return {name: without_passwords_within(one) for name, one in value.items()}
         case list() | tuple():
-            return [_hidden(one) for one in value]
+            return [without_passwords_within(one) for one in value]
         case _:
             return value

@@ -17,6 +17,8 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from services.grpc_errors import CallRefused, Exhausted
+from services.security.principal import present_principal
+from services.security.roles import Role
 from services.tiers.request_counts import (
     COUNTED_IN_BYTES,
     CountedFields,
@@ -194,14 +196,14 @@ class Admission(grpc.aio.ServerInterceptor):
         if inspect.isasyncgenfunction(behaviour):
 
             async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-                self._came_from(call, context.peer())
+                self._came_from(call, _client_of(context))
                 async for response in behaviour(request, context):
                     yield response
 
             return stream
 
         async def answer(request: Any, context: Any) -> Any:
-            self._came_from(call, context.peer())
+            self._came_from(call, _client_of(context))
             if method.longest_s is None:
                 return await behaviour(request, context)
             limit = asyncio.timeout(method.longest_s)
@@ -214,6 +216,20 @@ class Admission(grpc.aio.ServerInterceptor):
                 raise
 
         return answer
+
+
+def _client_of(context: Any) -> str:
+    """Whoever shares a half: all callers of the same tenants, and one who reads everything, however many connections they open. Those who
+    run the service (admins, operators, tiers), tasks, and whoever is not asked are told apart by their connections."""
+    try:
+        principal = present_principal()
+    except LookupError:
+        return str(context.peer())
+    if principal.tenants is not None:
+        return f"tenants {' '.join(sorted(principal.tenants))}"
+    if principal.role is Role.READ_ONLY:
+        return f"{principal.kind.value} {principal.credential}"
+    return str(context.peer())
 
 
 def _method(method: MethodDescriptor, settings: RequestSettings) -> _Method:

@@ -15,7 +15,10 @@ from services.data_placement.server import MOST_FOLDERS, Context, DataPlacementS
 from services.data_placement.settings import DataSettings
 from services.data_placement.warehouse_upload import receive_files
 from services.database.engine import Database
+from services.global_scheduler.recorded_calls import is_recorded
 from services.grpc_errors import CallRefused, InvalidArgument
+from services.security.principal import Principal, PrincipalKind
+from services.security.roles import Role
 from topmast.v1 import data_placement_pb2 as messages
 
 
@@ -66,6 +69,19 @@ def test_an_upload_has_a_largest_size(tmp_path: Path) -> None:
     with pytest.raises(CallRefused, match="more than 5 bytes") as refused:
         asyncio.run(receive_files(_stream(b"abc", b"def"), tmp_path, largest_bytes=5))
     assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_options_of_an_import_are_its_first_part_as_the_audit_log_has_it(tmp_path: Path) -> None:
+    async def parts() -> AsyncIterator[messages.ImportWarehouseRequest]:
+        yield messages.ImportWarehouseRequest(options=messages.ImportOptions(dry_run=True))
+        yield messages.ImportWarehouseRequest(options=messages.ImportOptions())
+
+    with pytest.raises(InvalidArgument, match="options: must be in the first message"):
+        asyncio.run(receive_files(parts(), tmp_path))
+    admin = Principal("root", Role.ADMIN, None, PrincipalKind.TOKEN)
+    for dry_run in (True, False):
+        first = messages.ImportWarehouseRequest(options=messages.ImportOptions(dry_run=dry_run))
+        assert is_recorded("/topmast.v1.DataPlacement/ImportWarehouse", first, admin) is not dry_run
 
 
 def test_a_page_token_of_nobody_is_refused(database_url: str) -> None:

@@ -1,9 +1,10 @@
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
-from domain.identifiers import MachineId, WorkloadId
+from domain.identifiers import ClusterId, JobName, MachineId, WorkloadId
 from services.clock import CompressedClock, SystemClock
 from services.execution.change_feed import ChangeReader
 from services.execution.emulated_executor import EmulatedExecutor
@@ -17,6 +18,11 @@ from services.execution.executor import (
     TaskReport,
     UnknownAttempt,
 )
+from services.execution.ray_attempt import RayExecutorConfiguration
+from services.execution.ray_executor import RayExecutor
+from services.execution.routing_executor import RoutingExecutor
+from services.security.secret_sessions import ForeignSession
+from services.storage.store_urls import StoreUrls
 from tests.execution.orders import emulated, key
 
 FAST = 100_000.0
@@ -67,6 +73,27 @@ def test_the_timer_follows_the_one_that_is_due_first() -> None:
             assert (second.key, second.phase) == (key("long"), AttemptPhase.STOPPED)
             assert second.checkpoint_progress == second.progress > 0
         await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_never_does_who_shows_no_token_learn_which_attempts_there_are(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = fast_clock()
+        configuration = RayExecutorConfiguration(tmp_path, StoreUrls(f"file://{tmp_path}"))
+        processes = RayExecutor(ClusterId("c"), [], clock, configuration)
+        emulating = EmulatedExecutor(clock)
+        executor = RoutingExecutor(emulating, processes)
+        await executor.execute(emulated(1e9, workload="there"))
+        told = []
+        for workload in ("there", "gone"):
+            task = TaskReference(key(workload), JobName("main"), 0)
+            for reporting in (executor.heartbeat(task, TaskReport(1.0, 1.0)), executor.checkpoint_saved(task, 1.0, "")):
+                with pytest.raises(ForeignSession, match=r"task.token is missing") as refused:
+                    await reporting
+                told.append(str(refused.value).replace(workload, "..."))
+        assert len(set(told)) == 1
+        await emulating.close()
 
     asyncio.run(scenario())
 

@@ -46,6 +46,19 @@ async def until_queued(service: Service, *names: str) -> None:
                 break
 
 
+def test_never_is_the_secret_of_a_notification_shown_with_an_array(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        asked = array("0-1")
+        asked.notify.url = "https://hooks.example.org/s3cret"
+        name = (await service.submit(asked)).workload
+        named = [name, f"{name}-000000"]
+        shown = [await service.stub.GetWorkload(messages.GetWorkloadRequest(workload=one)) for one in named]
+        shown += await rows(service) + await rows(service, messages.ListWorkloadsRequest(expand_arrays=True))
+        assert {one.specification.notify.url for one in shown} == {"https://hooks.example.org/..."}
+
+    in_service(database_url, scenario)
+
+
 def test_an_array_is_one_row_whose_elements_are_workloads(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         other = (await service.submit()).workload

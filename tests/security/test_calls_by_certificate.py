@@ -80,7 +80,7 @@ def test_a_client_is_known_by_its_certificate_alone(database_url: str, tmp_path:
                     await ann.undrain("east-a-1")
             async with client("root") as root:
                 (refused,) = [record async for record in root.access.audit(actor="ann")]
-                assert (refused.action, refused.outcome) == ("Undrain", "PERMISSION_DENIED")
+                assert (refused.action, refused.outcome, refused.after) == ("Undrain", "PERMISSION_DENIED", None)
             async with client("ann", token="topmast_0123456789abcdef_" + "0" * 64) as guessing:
                 with pytest.raises(UnauthenticatedError):
                     await guessing.access.who_am_i()

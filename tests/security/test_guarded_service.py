@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import grpc
+import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +16,7 @@ from services.security.tokens import parse_token
 from tests.security.guarded_service import FOREIGN, OWN, PACKAGE, GuardedService, guarded_service
 from topmast import (
     AsyncClient,
+    AuditRecord,
     InvalidArgumentError,
     NotAllowedError,
     NotFoundError,
@@ -21,6 +24,8 @@ from topmast import (
     UnauthenticatedError,
 )
 from topmast.v1 import workload_pb2
+from topmast.v1.cluster_manager_pb2 import OpenSessionRequest
+from topmast.v1.cluster_manager_pb2_grpc import ClusterManagerStub
 
 _WIDE = {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
 
@@ -104,6 +109,62 @@ async def _audit(guarded: GuardedService, admin: AsyncClient) -> None:
     assert sum(one.outcome == "done" and one.actor_kind == "token" for one in made) == 1
 
 
+async def _broken_off(guarded: GuardedService, admin: AsyncClient) -> None:
+    """Somebody holds what the call waits for, and its caller has no more time: it is not done, and not recorded as done."""
+    workload = guarded.waiting[OWN]
+    async with (
+        guarded.client(guarded.tokens["operator"]) as operator,
+        await psycopg.AsyncConnection.connect(guarded.service.database_url) as holding,
+    ):
+        await holding.execute("SELECT FROM workloads WHERE workload = %s FOR UPDATE", (workload,))
+        await holding.execute("SELECT FROM queue_entries WHERE workload = %s FOR UPDATE", (workload,))
+        cancelling = asyncio.create_task(operator.cancel(workload))
+        waiting: tuple[bool, ...] | None = (False,)
+        while waiting == (False,):
+            found = await guarded.database.run(
+                lambda connection: connection.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+            )
+            waiting = await found.fetchone()
+        cancelling.cancel()
+        await asyncio.gather(cancelling, return_exceptions=True)
+        records: list[AuditRecord] = []
+        while not records:
+            records = [one async for one in admin.access.audit(actor="operator") if one.subjects == (workload,)]
+        assert [(one.action, one.outcome) for one in records] == [("CancelWorkload", "CANCELLED")]
+        assert "look whether it was done" in records[0].reason
+    assert (await admin.get(workload)).ended_s is None
+
+
+async def _sessions(guarded: GuardedService, admin: AsyncClient) -> None:
+    """A shell in the task of a tenant is known of from its beginning; there is none here, for nothing has a process."""
+    request = OpenSessionRequest()
+    request.opening.workload = guarded.running[FOREIGN]
+    request.opening.command.arguments.extend(["psql", "postgresql://me:s3cret@db/x"])
+    async with guarded.channel("cluster") as channel:
+        call = ClusterManagerStub(channel).OpenSession(
+            iter([request]), metadata=(("authorization", f"Bearer {guarded.tokens['operator']}"),)
+        )
+        with pytest.raises(grpc.aio.AioRpcError):
+            async for _ in call:
+                pass
+    refused, begun = [one async for one in admin.access.audit(action="OpenSession")]
+    assert [one.actor for one in (refused, begun)] == ["operator", "operator"]
+    assert (begun.outcome, begun.subjects) == ("begun", (guarded.running[FOREIGN],))
+    assert "psql" in str(begun.after)
+    assert "s3cret" not in str(begun.after)
+    assert refused.outcome in {"NOT_FOUND", "FAILED_PRECONDITION"}
+
+
+async def _secrets(guarded: GuardedService, admin: AsyncClient) -> None:
+    """Whoever revokes a leaked token by the whole of it does not write it down for good."""
+    _, shown = await guarded.make_token("read-only")
+    with pytest.raises(InvalidArgumentError, match="is a whole token, with its secret; name its id"):
+        await admin.access.revoke_token(shown)
+    revoking = [one async for one in admin.access.audit(action="RevokeToken", limit=100)]
+    assert revoking[0].outcome == "INVALID_ARGUMENT"
+    assert shown.rpartition("_")[2] not in repr(revoking)
+
+
 def _commands(guarded: GuardedService, home: Path) -> None:
     """In a thread: commands block."""
     admin = CliRunner(env={"TOPMAST_ADDRESS": guarded.service.address, "TOPMAST_TOKEN": guarded.admin_token, **_WIDE})
@@ -149,6 +210,9 @@ def test_tokens_tenants_and_the_audit_log(database_url: str, tmp_path: Path) -> 
             await _tokens(guarded, admin)
             await _isolation(guarded)
             await _audit(guarded, admin)
+            await _broken_off(guarded, admin)
+            await _sessions(guarded, admin)
+            await _secrets(guarded, admin)
             await asyncio.to_thread(_commands, guarded, tmp_path)
 
     asyncio.run(run())

@@ -25,6 +25,7 @@ _URL = "postgresql://topmast:s3cret@db.example:5432/topmast"
         ("host=db password='s3 cret' user=me", "host=db password=*** user=me"),
         ("postgresql://db/x?user=me&password=s3cret&port=1", "postgresql://db/x?user=me&password=***&port=1"),
         ("postgresql://me@db:5432/x", "postgresql://me@db:5432/x"),
+        (f"there is no token 'topmast_{'ab' * 8}_{'cd' * 32}'", f"there is no token 'topmast_{'ab' * 8}_***'"),
         ("see http://127.0.0.1:80/a and mail me@example.org", "see http://127.0.0.1:80/a and mail me@example.org"),
     ],
 )

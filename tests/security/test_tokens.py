@@ -22,6 +22,7 @@ from services.security.authentication import TokenAuthentication
 from services.security.authorization import presented_token
 from services.security.home_tokens import admin_token_file, keep_home_tokens, tier_token_file
 from services.security.outgoing_token import TokenFile
+from services.security.principal import Principal
 from services.security.roles import Role
 from services.security.settings import AuthenticationNeeded, check_loopback
 from services.security.tokens import new_token, parse_token, scope_problem
@@ -180,6 +181,39 @@ def test_a_flood_of_guesses_asks_the_database_for_a_few_at_a_time(database_url: 
         # Later ones are looked up again.
         with pytest.raises(CallRefused, match="is not known here"):
             await asked.principal(new_token()[0])
+
+    _run(database_url, scenario)
+
+
+def test_never_do_guesses_keep_a_revoked_token_alive_or_push_a_known_one_out(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authentication, "_MOST_KEPT", 4)
+    now = [1_000.0]
+
+    async def scenario(database: Database) -> None:
+        asked, good = TokenAuthentication(database, seconds=lambda: now[0]), await _made(database)
+        await asked.principal(good)
+        found = parse_token(good)
+        assert found is not None
+
+        async def guess() -> list[asyncio.Task[Principal]]:
+            """As many at once as are looked up."""
+            many = range(authentication.MOST_LOOKED_UP_AT_ONCE)
+            guesses = [asyncio.create_task(asked.principal(new_token()[0])) for _ in many]
+            await asyncio.sleep(0)
+            return guesses
+
+        await asyncio.gather(*await guess(), return_exceptions=True)
+        guesses = await guess()
+        assert (await asked.principal(good)).name == "alice"
+        await asyncio.gather(*guesses, return_exceptions=True)
+        await database.run(lambda connection: token_store.revoke(connection, found.token, "bob"))
+        now[0] += authentication.KEPT_REAL_S
+        guesses = await guess()
+        with pytest.raises(CallRefused, match="was revoked"):
+            await asked.principal(good)
+        await asyncio.gather(*guesses, return_exceptions=True)
 
     _run(database_url, scenario)
 

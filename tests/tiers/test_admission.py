@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeAlias
 
 import grpc
@@ -10,6 +10,11 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from services.database import token_store
+from services.database.engine import Database
+from services.security.authentication import TokenAuthentication
+from services.security.authorization import Authorization
+from services.security.tokens import new_token
 from services.tiers.grpc_server import TierServer
 from services.tiers.request_settings import RequestSettings
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc, workload_pb2
@@ -43,14 +48,23 @@ class _Waits(cluster_manager_pb2_grpc.ClusterManagerServicer):
         yield cluster_manager_pb2.WatchStatusResponse()
         await self.may_answer.wait()
 
+    async def ReadLogs(
+        self, request: cluster_manager_pb2.ReadLogsRequest, context: Context
+    ) -> AsyncIterator[cluster_manager_pb2.ReadLogsResponse]:
+        yield cluster_manager_pb2.ReadLogsResponse()
+        await self.may_answer.wait()
+
 
 @asynccontextmanager
-async def _serving(requests: RequestSettings) -> AsyncIterator[tuple[_Waits, str]]:
+async def _serving(
+    requests: RequestSettings, authorization: Authorization | None = None
+) -> AsyncIterator[tuple[_Waits, str]]:
     servicer = _Waits()  # type: ignore[abstract]  # nothing else is called
     server = TierServer(
         [cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"]],
         lambda server: cluster_manager_pb2_grpc.add_ClusterManagerServicer_to_server(servicer, server),
         requests,
+        authorization=authorization,
     )
     port = await server.start("127.0.0.1:0")
     try:
@@ -94,6 +108,43 @@ def _run(story: Callable[[_Waits, str], Awaitable[None]], **requests: float) -> 
     async def run() -> None:
         async with _serving(RequestSettings.model_validate(requests)) as (servicer, address):
             await story(servicer, address)
+
+    asyncio.run(run())
+
+
+def test_never_does_a_tenant_shut_others_out_by_opening_connections(database_url: str) -> None:
+    async def began(address: str, token: str) -> bool:
+        """Whether it could read a log, by a connection of its own, which stays."""
+        client = await open_clients.enter_async_context(_client(address))
+        call = client.ReadLogs(cluster_manager_pb2.ReadLogsRequest(), metadata=(("authorization", f"Bearer {token}"),))
+        (answer,) = await asyncio.gather(call.read(), return_exceptions=True)
+        if isinstance(answer, cluster_manager_pb2.ReadLogsResponse):
+            return True
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        return False
+
+    async def made(database: Database, tenant: str) -> str:
+        shown, token = new_token()
+        await database.run(
+            lambda connection: token_store.insert(
+                connection, token.token, token.secret_hash, "alice", "tenant", [tenant], "the test", None
+            )
+        )
+        return shown
+
+    open_clients = AsyncExitStack()
+
+    async def run() -> None:
+        async with (
+            Database(database_url) as database,
+            _serving(
+                RequestSettings.model_validate({"streams_at_once": 16}), Authorization(TokenAuthentication(database))
+            ) as (_, address),
+            open_clients,
+        ):
+            greedy = [await made(database, "acme"), await made(database, "acme")]
+            assert [await began(address, greedy[number % 2]) for number in range(16)] == [True] * 8 + [False] * 8
+            assert await began(address, await made(database, "globex"))
 
     asyncio.run(run())
 

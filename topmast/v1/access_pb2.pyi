@@ -314,7 +314,7 @@ class AuditRecord(_message.Message):
     actor_credential: _builtins.str
     action: _builtins.str
     outcome: _builtins.str
-    """done, or the code with which it was refused."""
+    """done; begun, for a session in a task; or the code with which it was refused, CANCELLED where it was broken off."""
     reason: _builtins.str
     """Why it was refused."""
     before: _builtins.str
