@@ -54,6 +54,9 @@ def initialize(folder: Path, hosts: Sequence[str], now: float, days: int) -> Non
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise CertificatesUnusable(f"--host: '{host}' is neither a host name nor an address")
+    if folder.is_symlink() or folder.resolve() == Path.cwd():
+        what = "a link" if folder.is_symlink() else "the folder in which you are"
+        raise CertificatesUnusable(f"--out: {folder} is {what}; name the folder itself, from outside of it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         _read_whole(folder)
         raise CertificatesUnusable(
