@@ -92,7 +92,9 @@ class OidcTokens:
         subject = str(claims[settings.name_claim])[:_LONGEST_NAME]
         if not subject or not f"{subject}{claims.get('sub', '')}".isprintable():
             # It is shown to people: in tables of a terminal, and in the audit.
-            raise Unauthenticated(f"the claim {settings.name_claim} of this token is no name that can be shown; change it")
+            raise Unauthenticated(
+                f"the claim {settings.name_claim} of this token is no name that can be shown; change it"
+            )
         role = settings.role_of(_words(claims.get(settings.role_claim)))
         if role is None:
             raise PermissionDenied(

@@ -372,7 +372,9 @@ def test_who_may_not_be_told_is_not(database_url: str, tmp_path: Path) -> None:
     in_telling(database_url, tmp_path, scenario, NotificationSettings(loopback=False))
 
 
-@pytest.mark.parametrize("host", ["127。0。0。1", "１２７.0.0.1", "[::ffff:127.0.0.1]", "0x7f000001"])
+@pytest.mark.parametrize(
+    "host", ["127\u30020\u30020\u30021", "\uff11\uff12\uff17.0.0.1", "[::ffff:127.0.0.1]", "0x7f000001"]
+)
 def test_never_is_an_address_told_that_is_written_in_another_way(host: str) -> None:
     """The host that is judged is the one that is connected to."""
 

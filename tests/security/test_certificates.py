@@ -70,7 +70,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert (folder / "authority-key.pem").read_bytes() == before
 
 
-def test_an_authority_is_made_where_it_is_said_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_authority_is_made_where_it_is_said_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "real").mkdir()
     monkeypatch.chdir(tmp_path / "real")
     for name, target in (("link", "real"), ("dangling", "nowhere")):

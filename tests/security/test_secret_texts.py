@@ -79,13 +79,13 @@ def test_a_tier_that_was_typed_with_a_password_serves_without_it_among_its_argum
 
 @pytest.mark.parametrize("to_a_file", [True, False], ids=["file", "standard error"])
 def test_a_log_hides_passwords_also_in_tracebacks_and_shows_no_variables(tmp_path: Path, to_a_file: bool) -> None:
-    token = "topmast_0123456789abcdef_"
+    begun = "topmast_0123456789abcdef_"
     program = (
         "import structlog, sys; from pathlib import Path; from services.log_output import configure_logging\n"
         f"configure_logging(Path(sys.argv[1]) if {to_a_file} else None)\n"
         f"url = {_URL.replace('s3cret', 's3{}')!r}.format('cret')\n"
         f"def judge(presented):\n    raise RuntimeError(f'no answer at {{url}}')\n"
-        f"try:\n    judge({token!r} + 'ab' * 8)\n"
+        f"try:\n    judge({begun!r} + 'ab' * 8)\n"
         "except RuntimeError:\n    structlog.get_logger().exception('failed', url=url, tried=[url])\n"
     )
     log = tmp_path / "log"
@@ -94,4 +94,4 @@ def test_a_log_hides_passwords_also_in_tracebacks_and_shows_no_variables(tmp_pat
     for said in ("failed", "judge", "no answer at postgresql://topmast:***@"):
         assert said in written
     assert "s3cret" not in written
-    assert f"{token}abab" not in written
+    assert f"{begun}abab" not in written

@@ -50,5 +50,7 @@ def _show_live(changes: Iterable[Workload]) -> Workload | None:
             tables = [details_table(now)]
             if now.attempts:
                 tables.append(attempts_table(now.attempts))
-            live.update(Group(*(rich_table(fit(as_shown(table), live.console.width)) for table in tables)), refresh=True)
+            live.update(
+                Group(*(rich_table(fit(as_shown(table), live.console.width)) for table in tables)), refresh=True
+            )
     return now
