@@ -9,6 +9,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 from services.log_settings import LogSettings
 from services.security.secret_texts import hide_passwords
@@ -35,7 +36,13 @@ def configure_logging(file: Path | None = None, settings: LogSettings | None = N
     ]
     if file is None:
         structlog.configure(
-            processors=[*shared, hide_passwords, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())],
+            processors=[
+                *shared,
+                # Before passwords are hidden, and as Python does it: other ways would show the values of variables too.
+                structlog.processors.format_exc_info,
+                hide_passwords,
+                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            ],
             wrapper_class=structlog.make_filtering_bound_logger(_LEVEL),
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         )
@@ -44,7 +51,8 @@ def configure_logging(file: Path | None = None, settings: LogSettings | None = N
     structlog.configure(
         processors=[
             *shared,
-            structlog.processors.dict_tracebacks,
+            # Where it happened, but no values of variables: some of them are tokens, and what users have sent.
+            structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             hide_passwords,
             structlog.processors.JSONRenderer(),
         ],

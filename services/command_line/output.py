@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from services.command_line.shown_text import shown, shown_cell
 from services.command_line.table_fit import FittedTable, as_list, fit, total_width
 from services.command_line.table_fit import TextTable as TextTable  # noqa: PLC0414  # commands have what they print from here
 
@@ -43,7 +44,7 @@ def is_terminal() -> bool:
 def show(*tables: TextTable, wide: bool = False) -> None:
     """Prints tables: with colours on a terminal, within its width unless `wide`, else plain, with an empty line between two."""
     if not is_terminal():
-        print("\n\n".join(table.plain() for table in tables), flush=True)
+        print("\n\n".join(as_shown(table).plain() for table in tables), flush=True)
         return
     from rich.console import Console
 
@@ -54,6 +55,7 @@ def show(*tables: TextTable, wide: bool = False) -> None:
 
 def print_table(console: Any, table: TextTable, *, wide: bool = False) -> None:
     """Prints one table to a console of rich."""
+    table = as_shown(table)
     if not table.rows:
         console.print(table.plain(), markup=False)
         return
@@ -71,6 +73,11 @@ def print_table(console: Any, table: TextTable, *, wide: bool = False) -> None:
         names = ", ".join(name.upper() for name in fitted.left_out)
         console.print(f"not shown at this width: {names}; --wide shows all", style="dim", markup=False)
     console.print()
+
+
+def as_shown(table: TextTable) -> TextTable:
+    """The table with nothing in its cells that a terminal would obey."""
+    return dataclasses.replace(table, rows=[[shown_cell(cell) for cell in row] for row in table.rows])
 
 
 def rich_table(fitted: FittedTable) -> Any:
@@ -92,7 +99,7 @@ def rich_table(fitted: FittedTable) -> Any:
 
 def show_line(text: str) -> None:
     """Prints a line at once, so that a reader at the other end of a pipe has it."""
-    print(text, flush=True)
+    print(shown(text), flush=True)
 
 
 def show_json(value: object) -> None:
@@ -121,7 +128,7 @@ def as_mapping(value: object) -> dict[str, object]:
 
 def note(text: str) -> None:
     """A remark for the user, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(shown(text), file=sys.stderr, flush=True)
 
 
 class StageDisplay:

@@ -109,7 +109,7 @@ class CheckpointCopies:
     def prepare(self, told_progress: float, given_up: threading.Event) -> None:
         """The folder has the newest files that are known. With told progress there must be a checkpoint. Raises CheckpointMissing,
         NewerAttempt, StoreFailed, OSError, GivenUp."""
-        self._state.mkdir(parents=True, exist_ok=True)
+        self._make_folder(self._state)
         with self._held(given_up):
             index = self._read_index()
             if index is not None and index.attempt == self._attempt:
@@ -129,7 +129,7 @@ class CheckpointCopies:
 
         Raises NewerAttempt, StoreFailed, OSError, GivenUp.
         """
-        self._state.mkdir(parents=True, exist_ok=True)
+        self._make_folder(self._state)
         if self._elsewhere and time.monotonic() >= self._noted_s + _NOTE_INTERVAL_S:
             self._note_elsewhere()
             self._noted_s = time.monotonic()
@@ -151,6 +151,14 @@ class CheckpointCopies:
     @property
     def _state(self) -> Path:
         return self._directory / _STATE
+
+    def _make_folder(self, folder: Path) -> None:
+        """It is there, in the directory itself: its task may have put a link in the place of a folder, so that we, who may do more than
+        it, would write elsewhere. Such a link is of no use, and goes."""
+        for place in reversed([folder, *folder.parents]):
+            if place != self._directory and place.is_relative_to(self._directory) and place.is_symlink():
+                place.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def _fetch_again(self, index: _Index | None, given_up: threading.Event) -> _Index:
         """Another machine may replace its manifest, and what that names, meanwhile."""
@@ -190,20 +198,21 @@ class CheckpointCopies:
         checkpoints: set[str] = set()
         for path, file in files.items():
             checkpoint = checkpoint_of(path)
-            if checkpoint is not None and (self._directory / checkpoint).exists():
-                continue
+            if checkpoint is not None:
+                self._make_folder((self._directory / checkpoint).parent)
+                if (self._directory / checkpoint).exists():
+                    continue
             target = fetching / path
             target.parent.mkdir(parents=True, exist_ok=True)
             if self._store.fetch(file.content, target, given_up) != file.size_bytes:
                 raise StoreFailed(f"{file.content} in {self._store.url} has been damaged: it has another size")
             os.utime(target, ns=(file.changed_ns, file.changed_ns))
             if checkpoint is None:
-                (self._directory / path).parent.mkdir(parents=True, exist_ok=True)
+                self._make_folder((self._directory / path).parent)
                 target.replace(self._directory / path)
             else:
                 checkpoints.add(checkpoint)
         for checkpoint in sorted(checkpoints):
-            (self._directory / checkpoint).parent.mkdir(parents=True, exist_ok=True)
             (fetching / checkpoint).rename(self._directory / checkpoint)
         remove_folder(fetching)
 
@@ -293,6 +302,7 @@ class CheckpointCopies:
                     manifest = self._manifest(name)
                     for checkpoint in newest_checkpoints(checkpoint_of(path) or "" for path in manifest.files):
                         job, _, called = checkpoint.partition("/")
+                        self._make_folder(self._directory / job)
                         note_elsewhere(self._directory / job, called, manifest.progress.get(job, 0.0))
                     self._noted[name.folder] = name
 

@@ -69,8 +69,10 @@ class HttpSender:
             raise SendFailed(f"answered {status}")
 
     def _require_allowed(self, url: str) -> None:
-        """An address needs no resolver."""
+        """An address needs no resolver, and is one also in digits of other scripts once the URL has been read to be sent."""
         host = urlsplit(url).hostname or ""
+        if not host.isascii():
+            raise SendFailed("its host has letters beyond ASCII, which this service does not tell", for_good=True)
         try:
             ip_address(host)
         except ValueError:

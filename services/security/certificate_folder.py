@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -54,6 +55,9 @@ def initialize(folder: Path, hosts: Sequence[str], now: float, days: int) -> Non
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise CertificatesUnusable(f"--host: '{host}' is neither a host name nor an address")
+    if folder.is_symlink() or folder.resolve() == Path.cwd():
+        what = "a link" if folder.is_symlink() else "the folder in which you are"
+        raise CertificatesUnusable(f"--out: {folder} is {what}; name the folder itself, from outside of it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         _read_whole(folder)
         raise CertificatesUnusable(
@@ -179,21 +183,35 @@ def _read_whole(folder: Path) -> tuple[CertifiedKey, tuple[x509.Certificate, ...
 
 def read_certificates(file: Path) -> tuple[x509.Certificate, ...]:
     """Those of a file, at least one. Raises CertificatesUnusable."""
-    try:
-        return tuple(x509.load_pem_x509_certificates(file.read_bytes()))
-    except OSError as error:
-        raise CertificatesUnusable(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise CertificatesUnusable(f"{file} has no certificate in PEM format") from error
+    return certificates_in(file, read_content(file))
 
 
 def read_key(file: Path) -> object:
     """The private key of a file. Raises CertificatesUnusable."""
+    return key_in(file, read_content(file))
+
+
+def read_content(file: Path) -> bytes:
+    """What stands in it now. Raises CertificatesUnusable."""
     try:
-        return serialization.load_pem_private_key(file.read_bytes(), None)
+        return file.read_bytes()
     except OSError as error:
         raise CertificatesUnusable(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
+
+
+def certificates_in(file: Path, content: bytes) -> tuple[x509.Certificate, ...]:
+    """At least one, in what was read of the file. Raises CertificatesUnusable."""
+    try:
+        return tuple(x509.load_pem_x509_certificates(content))
+    except ValueError as error:
+        raise CertificatesUnusable(f"{file} has no certificate in PEM format") from error
+
+
+def key_in(file: Path, content: bytes) -> object:
+    """The private key in what was read of the file. Raises CertificatesUnusable."""
+    try:
+        return serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise CertificatesUnusable(f"{file} has no private key in PEM format without a password") from error
 
 

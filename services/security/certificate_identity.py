@@ -35,7 +35,7 @@ def identity_from_uri(uri: str) -> CertificateIdentity | None:
     """The identity that such a URI says; None when it says none."""
     try:
         parts = urlsplit(uri)
-        asked = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+        asked = parse_qs(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else {}
     except ValueError:
         return None
     if parts.scheme != SCHEME:

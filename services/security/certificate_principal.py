@@ -26,6 +26,9 @@ def problem_of(identity: CertificateIdentity) -> str | None:
     if identity.role not in roles:
         return f"--role: '{identity.role}' is no role; choose one of {', '.join(sorted(roles))}"
     role = Role(identity.role)
+    if "" in identity.tenants:
+        # Left out it would mean all of them, for some roles.
+        return "--tenant: is empty; name a tenant, or leave the option out"
     if role in NEEDS_TENANTS and not identity.tenants:
         return f"--tenant: role {role} is nothing without tenants; name at least one"
     if role not in MAY_HAVE_TENANTS and identity.tenants:

@@ -49,7 +49,7 @@ class OidcTokens:
             return None
         try:
             header = jwt.get_unverified_header(presented)
-        except jwt.InvalidTokenError as error:
+        except (jwt.InvalidTokenError, ValueError) as error:
             raise Unauthenticated("this token cannot be read as one of the identity provider; get a new one") from error
         # Before a key is looked for: `none`, and whatever is signed with a shared secret.
         if header.get("alg") not in self._settings.algorithms:
@@ -81,7 +81,8 @@ class OidcTokens:
             raise Unauthenticated(f"this token has no claim {error.claim}; get one that has it") from error
         except jwt.ImmatureSignatureError as error:
             raise Unauthenticated("this token is not valid yet; look at the clocks, or wait") from error
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, TypeError, ValueError, ArithmeticError) as error:
+            # A TypeError: its header names a key that is for another algorithm.
             raise Unauthenticated(
                 "this token is not signed by the identity provider, or it was changed; get a new one"
             ) from error
@@ -89,15 +90,21 @@ class OidcTokens:
     def _principal(self, claims: Mapping[str, Any]) -> Principal:
         settings = self._settings
         subject = str(claims[settings.name_claim])[:_LONGEST_NAME]
+        if not subject or not f"{subject}{claims.get('sub', '')}".isprintable():
+            # It is shown to people: in tables of a terminal, and in the audit.
+            raise Unauthenticated(
+                f"the claim {settings.name_claim} of this token is no name that can be shown; change it"
+            )
         role = settings.role_of(_words(claims.get(settings.role_claim)))
         if role is None:
             raise PermissionDenied(
                 f"the claim {settings.role_claim} of {subject} means no role here; ask an admin to add it to"
                 " security.oidc.roles"
             )
-        tenants = settings.tenants_of(role, _words(claims.get(settings.tenants_claim)))
+        said = settings.tenants_claim in claims
+        tenants = settings.tenants_of(role, _words(claims[settings.tenants_claim]) if said else None)
         credential = f"{settings.issuer}#{claims.get('sub', subject)}"[: 2 * _LONGEST_NAME]
-        return Principal(subject, role, tenants, PrincipalKind.OIDC, credential, float(claims["exp"]))
+        return Principal(subject, role, tenants, PrincipalKind.OIDC, credential, _end(claims["exp"]))
 
     # ------------------------------------------------------------ keys
 
@@ -163,6 +170,14 @@ class OidcTokens:
                 if len(document) > _LARGEST_KEYS_BYTES:
                     raise ValueError(f"there are more than {_LARGEST_KEYS_BYTES} bytes of them")
             return bytes(document)
+
+
+def _end(claim: Any) -> float:
+    """A moment so late that no number is for it is as good as none."""
+    try:
+        return float(claim)
+    except OverflowError as error:
+        raise Unauthenticated("the claim exp of this token is no moment; get one that ends") from error
 
 
 def _words(claim: object) -> list[str]:

@@ -63,8 +63,9 @@ class OidcSettings(Schema):
         found = {self.roles[word] for word in words if word in self.roles}
         return next((role for role in Role if role in found), None)
 
-    def tenants_of(self, role: Role, words: list[str]) -> frozenset[str] | None:
-        """None: all. A tenant without any tenants sees nothing."""
-        if role not in MAY_HAVE_TENANTS or (role is Role.READ_ONLY and not words):
+    def tenants_of(self, role: Role, words: list[str] | None) -> frozenset[str] | None:
+        """None: all. `words` None: there is no such claim; one that names nobody is for nobody, whatever the role. A tenant without any
+        tenants sees nothing."""
+        if role not in MAY_HAVE_TENANTS or (role is Role.READ_ONLY and words is None):
             return None
-        return frozenset(words)
+        return frozenset(words or ())

@@ -7,8 +7,11 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 _HIDDEN: Final = "***"
-_IN_URL = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^\s:/@?#'\"]*):(?P<password>[^\s@/]+)@", re.IGNORECASE)
-_IN_PARAMETERS = re.compile(r"(?P<before>\bpassword\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE)
+# No two places of a text are looked at from the same beginning: users may have long texts logged.
+_IN_URL = re.compile(r"(?P<before>://[^\s:/@?#'\"]*+):(?P<password>[^\s/]+)@")
+_IN_PARAMETERS = re.compile(
+    r"(?P<before>password\s*+=\s*+)('(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|[^\s&'\"]++)", re.IGNORECASE
+)
 
 
 _TOKEN = re.compile(r"(?P<before>topmast_[0-9a-f]{16}_)[0-9a-f]{64}")

@@ -9,10 +9,9 @@ from typing import cast
 
 import grpc
 import structlog
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from services.security.certificate_folder import CertificatesUnusable, read_certificates, read_key
+from services.security.certificate_folder import CertificatesUnusable, certificates_in, key_in, read_content
 
 _READS = 5
 """A certificate and its key are renewed one after the other: who reads them in between reads again."""
@@ -32,23 +31,27 @@ class TransportFiles:
 
     def contents(self) -> tuple[bytes, bytes, bytes]:
         """Of certificate, key and authorities. Raises CertificatesUnusable when they are missing, do not fit, or have ended."""
-        read_certificates(self.authority)
-        tries = 0
-        while not self._fit(certificate := read_certificates(self.certificate)[0]):
-            tries += 1
-            if tries == _READS:
-                raise CertificatesUnusable(
-                    f"the key {self.key} does not belong to the certificate {self.certificate}; name the two that were made together"
-                )
-        if certificate.not_valid_after_utc < datetime.now(UTC):
+        certificate, key = self._pair()
+        first = certificates_in(self.certificate, certificate)[0]
+        if first.not_valid_after_utc < datetime.now(UTC):
             raise CertificatesUnusable(
-                f"the certificate {self.certificate} ended at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC;"
+                f"the certificate {self.certificate} ended at {first.not_valid_after_utc:%Y-%m-%d %H:%M} UTC;"
                 " `topmast certs rotate` makes a new one"
             )
-        return self.certificate.read_bytes(), self.key.read_bytes(), self.authority.read_bytes()
+        authority = read_content(self.authority)
+        certificates_in(self.authority, authority)
+        return certificate, key, authority
 
-    def _fit(self, certificate: x509.Certificate) -> bool:
-        return cast("PrivateKeyTypes", read_key(self.key)).public_key() == certificate.public_key()
+    def _pair(self) -> tuple[bytes, bytes]:
+        """A certificate and its key: what was looked at, for the files may have others a moment later."""
+        for _ in range(_READS):
+            certificate, key = read_content(self.certificate), read_content(self.key)
+            private = cast("PrivateKeyTypes", key_in(self.key, key))
+            if private.public_key() == certificates_in(self.certificate, certificate)[0].public_key():
+                return certificate, key
+        raise CertificatesUnusable(
+            f"the key {self.key} does not belong to the certificate {self.certificate}; name the two that were made together"
+        )
 
     def state(self) -> FileState:
         """Changes whenever one of the files does."""

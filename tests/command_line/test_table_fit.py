@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from services.command_line.output import print_table
+from services.command_line.output import note, print_table, show, show_json, show_line
 from services.command_line.table_fit import GAP, TextTable, fit
 from services.command_line.waiting_view import waiting_table
 from services.command_line.workload_view import attempts_table, details_table, list_table
@@ -89,6 +90,27 @@ def printed(width: int, *, wide: bool = False) -> str:
     for table in tables_of(waiting()):
         print_table(console, table, wide=wide)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def test_nothing_that_others_have_written_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of a task's log, say, which is why its attempt ended."""
+    hostile = "\x1b]0;mine\x07\x1b[2J\r\x9b1A\u202e"
+    table = TextTable("", ("name", "why"), [("w-1", f"{hostile}\nw-2  COMPLETED")])
+    stream = io.StringIO()
+    print_table(Console(file=stream, width=200, highlight=False, force_terminal=True), table)
+    show(table)
+    show_line(hostile)
+    show_json({"why": hostile})
+    note(hostile)
+    captured = capsys.readouterr()
+    texts = stream.getvalue(), captured.out, captured.err
+    for text in texts:
+        assert "mine" in text
+        assert not set("\x07\r\x9b\u202e") & set(text)
+        assert "\x1b]" not in text
+        assert "\x1b[2J" not in text
+        assert not any(line.startswith("w-2") for line in text.splitlines())
+    assert json.loads(captured.out.splitlines()[-1]) == {"why": hostile}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -254,6 +254,32 @@ def test_a_stale_attempt_stores_nothing_any_more(one: Machine, other: Machine, s
         Machine(one.directory.parent / "third", store).begins(1)
 
 
+@pytest.mark.parametrize("forgets", [False, True], ids=["as it was", "without what is known of it"])
+def test_never_is_anything_written_through_a_link_of_the_task(one: Machine, tmp_path: Path, forgets: bool) -> None:
+    """The folder is the task's, who may be another user; who copies may do more than that."""
+    first = one.begins(1)
+    first.saves(10.0)
+    (one.directory / "own").mkdir()
+    (one.directory / "own" / "planted").write_text("as the service")
+    assert first.looks(settled=True) == 10.0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("own", "train", ".store"):
+        (one.directory / name).rename(tmp_path / f"former-{name}")
+        (one.directory / name).symlink_to(elsewhere if forgets else tmp_path / f"former-{name}")
+    before = {path: path.stat().st_mtime_ns for path in sorted(tmp_path.glob("former-*"))}
+    second = one.begins(2)
+    assert list(elsewhere.iterdir()) == []
+    assert second.restored() == 10.0
+    assert one.files()["own/planted"] == "as the service"
+    second.saves(20.0)
+    (one.directory / ".store").rename(tmp_path / "later")
+    (one.directory / ".store").symlink_to(elsewhere)
+    assert second.looks(settled=True) == 20.0
+    assert list(elsewhere.iterdir()) == []
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
 def test_what_was_told_and_is_not_there_is_not_begun_anew(other: Machine) -> None:
     with pytest.raises(CheckpointMissing, match="saved at 30, and there is no checkpoint in file://"):
         other.begins(2, told=30.0)

@@ -181,6 +181,65 @@ def test_a_package_that_no_machine_can_unpack_is_not_taken_for_a_lost_machine(
     assert list((tmp_path / "machine").iterdir()) == []
 
 
+def links(*entries: tuple[str, bytes, str]) -> bytes:
+    """An archive of these names, kinds and targets; what is a file has another content than what is on the machine."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        for name, kind, target in entries:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            content = b"overwritten" if kind == tarfile.REGTYPE else b""
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return written.getvalue()
+
+
+def beyond_what_a_path_may_have() -> list[tuple[str, bytes, str]]:
+    """A link out of the folder whose path is so long that the system does not say where it leads (CVE-2025-4517)."""
+    entries, path, long = [], "", "d" * 247
+    steps = "abcdefghijklmnop"
+    for step in steps:
+        entries += [(f"{path}{long}", tarfile.DIRTYPE, ""), (f"{path}{step}", tarfile.SYMTYPE, long)]
+        path = f"{path}{long}/"
+    out = f"{'/'.join(steps)}/{'l' * 254}"
+    return [*entries, (out, tarfile.SYMTYPE, "../" * len(steps)), ("escape", tarfile.SYMTYPE, f"{out}/../")]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [
+            *beyond_what_a_path_may_have(),
+            ("hard", tarfile.LNKTYPE, "escape/victim"),
+            ("hard", tarfile.REGTYPE, ""),
+        ],
+        [*beyond_what_a_path_may_have(), ("escape/victim", tarfile.REGTYPE, "")],
+        [("inner", tarfile.DIRTYPE, ""), ("way", tarfile.SYMTYPE, "inner"), ("way/file", tarfile.REGTYPE, "")],
+        [("file", tarfile.REGTYPE, ""), ("way", tarfile.SYMTYPE, "file"), ("way", tarfile.REGTYPE, "")],
+        [("file", tarfile.REGTYPE, ""), ("way", tarfile.SYMTYPE, "file"), ("hard", tarfile.LNKTYPE, "way")],
+        [("inner", tarfile.DIRTYPE, ""), ("inner/../file", tarfile.REGTYPE, "")],
+    ],
+    ids=["hard link out", "file out", "through", "over", "hard link to", "dots"],
+)
+def test_never_is_a_package_unpacked_through_a_link(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
+    store, content = f"file://{tmp_path / 'store'}", links(*entries)
+    package = hashlib.sha256(content).hexdigest()
+    with PackageFolder(store).write(package) as writing:
+        writing.write(content)
+        writing.finish()
+    machine = tmp_path / "machine"
+    for victim in (tmp_path / "victim", machine / "victim"):
+        victim.parent.mkdir(exist_ok=True)
+        victim.write_text("untouched")
+    one = directory(machine)
+    with pytest.raises(NotPrepared, match="cannot be unpacked") as refused:
+        prepare(one, package, store)
+    assert not refused.value.why.machine_lost
+    one.release()
+    assert [path.name for path in machine.iterdir()] == ["victim"]
+    assert {(tmp_path / "victim").read_text(), (machine / "victim").read_text()} == {"untouched"}
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Path]:
     """A folder that is gone afterwards, whatever is in it: pytest could not remove it."""

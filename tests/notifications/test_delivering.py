@@ -24,9 +24,11 @@ from services.database.engine import Database
 from services.database.lease_store import GLOBAL_LEASE, Lease, LeaseLost
 from services.database.workload_store import NewWorkload, insert_submissions
 from services.notifications.notifier import MADE_SECRET, Notifier
+from services.notifications.send_failed import SendFailed
 from services.notifications.sender import HttpSender
 from services.notifications.settings import NotificationSettings
 from services.notifications.signing import secret_at
+from services.notifications.target_rules import TargetRules
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import ADS, TENANTS, specification
 from tests.notifications.receiver import Receiver, Told, receiving
@@ -368,3 +370,18 @@ def test_who_may_not_be_told_is_not(database_url: str, tmp_path: Path) -> None:
             assert "does not tell" in state.error
 
     in_telling(database_url, tmp_path, scenario, NotificationSettings(loopback=False))
+
+
+@pytest.mark.parametrize(
+    "host", ["127\u30020\u30020\u30021", "\uff11\uff12\uff17.0.0.1", "[::ffff:127.0.0.1]", "0x7f000001"]
+)
+def test_never_is_an_address_told_that_is_written_in_another_way(host: str) -> None:
+    """The host that is judged is the one that is connected to."""
+
+    async def scenario() -> None:
+        async with receiving() as receiver, HttpSender(TargetRules((), (), loopback=False), 5.0) as sender:
+            with pytest.raises(SendFailed, match="does not tell"):
+                await sender.send(f"http://{host}:{receiver.port}/", b"{}", "d", "s")
+            assert receiver.told == []
+
+    asyncio.run(scenario())

@@ -28,6 +28,7 @@ from services.security.certificate_identity import (
     identity_of,
     peer_identity,
 )
+from services.security.certificate_principal import principal_of_peer
 from services.security.certificates import hosts_of
 from tests.security.certificate_worlds import made
 
@@ -67,6 +68,36 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         assert code == 4
         assert "only half there" in said
     assert (folder / "authority-key.pem").read_bytes() == before
+
+
+def test_an_authority_is_made_where_it_is_said_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    monkeypatch.chdir(tmp_path / "real")
+    for name, target in (("link", "real"), ("dangling", "nowhere")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        assert _command("init", "--out", str(tmp_path / name)) == (
+            4,
+            f"topmast: --out: {tmp_path / name} is a link; name the folder itself, from outside of it\n",
+        )
+    code, said = _command("init", "--out", ".")
+    assert code == 4
+    assert "is the folder in which you are" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "link", "real"]
+    assert list((tmp_path / "real").iterdir()) == []
+
+
+def test_never_does_a_tenant_without_a_name_stand_for_all(tmp_path: Path) -> None:
+    folder = made(tmp_path / "certificates")
+    code, said = _command("client", "eve", "--folder", str(folder), "--role", "read-only", "--tenant", "")
+    assert code in (2, 4)
+    assert "--tenant" in said
+    assert list((folder / "clients").iterdir()) == []
+    nobody = CertificateIdentity("read-only", "eve", ("",))
+    assert identity_from_uri(nobody.uri()) == nobody
+    uris = {"x509_subject_alternative_name": [nobody.uri().encode()]}
+    assert principal_of_peer(uris) is None
 
 
 @pytest.mark.parametrize("name", ["", "../ann", "a/b", ".hidden", "a" * 64])

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from pydantic import ValidationError
 
 from services.grpc_errors import CallRefused
@@ -84,6 +84,11 @@ def issuer(tmp_path: Path) -> Issuer:
         ({"groups": "ml-admins ml-users"}, Role.ADMIN, None),
         ({"groups": ["auditors"]}, Role.READ_ONLY, frozenset({"acme"})),
         ({"groups": ["auditors"], "tenants": None}, Role.READ_ONLY, None),
+        # A claim that names nobody, or that nobody understands, does not open what all have.
+        ({"groups": ["auditors"], "tenants": []}, Role.READ_ONLY, frozenset()),
+        ({"groups": ["auditors"], "tenants": " "}, Role.READ_ONLY, frozenset()),
+        ({"groups": ["auditors"], "tenants": {"acme": True}}, Role.READ_ONLY, frozenset()),
+        ({"groups": ["auditors"], "tenants": [1]}, Role.READ_ONLY, frozenset()),
     ],
 )
 def test_claims_become_role_and_tenants(
@@ -107,6 +112,10 @@ def test_claims_become_role_and_tenants(
         ),
         ({"iss": "https://elsewhere"}, "is for another service, or of another issuer"),
         ({"nbf": 4e9}, "is not valid yet"),
+        ({"exp": 10**400}, "the claim exp of this token is no moment"),
+        ({"exp": float("inf")}, "is not signed by the identity provider, or it was changed"),
+        ({"sub": ""}, "the claim sub of this token is no name that can be shown"),
+        ({"sub": "alice\n\x1b[2J"}, "the claim sub of this token is no name that can be shown"),
     ],
 )
 def test_never_is_a_token_taken_that_is_not_for_us_and_for_now(
@@ -124,6 +133,7 @@ def test_never_is_a_token_taken_that_the_issuer_has_not_signed(issuer: Issuer, t
     head, body, signature = good.split(".")
     # What everybody can read, as a secret that is shared.
     public = json.loads(issuer.file.read_text())["keys"][0]["x"]
+    other_kind = rsa.generate_private_key(65537, 2048)
     impostor = Issuer(tmp_path / "others.json")
     impostor.new_key("first")
     for forged, sentence in (
@@ -135,6 +145,11 @@ def test_never_is_a_token_taken_that_the_issuer_has_not_signed(issuer: Issuer, t
         (impostor.token("first", groups="ml-admins"), "is not signed by the identity provider, or it was changed"),
         (f"{head}.{body}.{signature[:-4]}AAAA", "is not signed by the identity provider, or it was changed"),
         (f"{head}.{body}.", "is not signed by the identity provider, or it was changed"),
+        # The key of that name is for another algorithm.
+        (
+            jwt.encode(claims, other_kind, algorithm="RS256", headers={"kid": "first"}),
+            "is not signed by the identity provider, or it was changed",
+        ),
         ("a.b.c", "cannot be read as one of the identity provider"),
     ):
         with pytest.raises(CallRefused, match=sentence) as refused:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,6 +157,36 @@ def test_files_that_do_not_fit_are_refused_before_any_call(tmp_path: Path, monke
     monkeypatch.setenv("TOPMAST_TLS_CA", str(tmp_path / "none.pem"))
     with pytest.raises(InvalidArgumentError, match=r"TOPMAST_TLS_CA.*cannot be read"):
         AsyncClient("127.0.0.1:1")
+
+
+def test_never_is_a_certificate_served_with_the_key_of_another(tmp_path: Path) -> None:
+    """While both are renewed, one after the other, again and again."""
+    ours, others = made(tmp_path / "ours"), made(tmp_path / "others")
+    files = TransportFiles(ours / "tier.pem", ours / "tier-key.pem", ours / "authority.pem")
+    contents = [[(folder / name).read_bytes() for name in ("tier.pem", "tier-key.pem")] for folder in (ours, others)]
+    ended = threading.Event()
+
+    def renew() -> None:
+        for certificate, key in itertools.cycle(contents):
+            for file, content in ((files.key, key), (files.certificate, certificate)):
+                written = file.with_suffix(".new")
+                written.write_bytes(content)
+                written.replace(file)
+            if ended.is_set():
+                return
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        served = []
+        for _ in range(400):
+            with suppress(CertificatesUnusable):
+                served.append([*files.contents()[:2]])
+    finally:
+        ended.set()
+        renewing.join()
+    assert all(pair in contents for pair in served)
+    assert [*files.contents()[:2]] in contents
 
 
 def test_a_tier_refuses_files_that_cannot_be_used(tmp_path: Path) -> None:

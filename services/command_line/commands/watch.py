@@ -9,7 +9,7 @@ import typer
 from services.command_line.connection import connect
 from services.command_line.exit_code import ExitCode
 from services.command_line.options import AddressOption, JsonOption, WorkloadArgument
-from services.command_line.output import is_terminal, rich_table, show_json, show_line
+from services.command_line.output import as_shown, is_terminal, rich_table, show_json, show_line
 from services.command_line.table_fit import fit
 from services.command_line.workload_view import attempts_table, change_line, details_table
 
@@ -50,5 +50,7 @@ def _show_live(changes: Iterable[Workload]) -> Workload | None:
             tables = [details_table(now)]
             if now.attempts:
                 tables.append(attempts_table(now.attempts))
-            live.update(Group(*(rich_table(fit(table, live.console.width)) for table in tables)), refresh=True)
+            live.update(
+                Group(*(rich_table(fit(as_shown(table), live.console.width)) for table in tables)), refresh=True
+            )
     return now
