@@ -17,7 +17,7 @@ from domain.identifiers import WorkloadId
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
-from services.global_scheduler.workload_look import Seen, WorkloadLook, tasks_seen
+from services.global_scheduler.workload_look import Seen, WorkloadLook, rows_of
 from services.grpc_errors import Unavailable
 
 _log = structlog.get_logger(__name__)
@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 WORKLOADS_AT_ONCE = 250
 """In a batch, at most."""
 
-_TASKS_AT_ONCE = 20_000
-"""Of the workloads of a batch, as far as is known before it is taken; but of a workload all."""
+_ROWS_AT_ONCE = 20_000
+"""Of tables, for a batch, as far as is known before it is taken; but of a workload all."""
 
 _PART_OF_LATER = 4
 """One in so many of a batch are theirs whom it is time to look again for, however many others wait."""
@@ -74,6 +74,7 @@ class SharedLooks:
         self._patience_real_s = patience_real_s
         self._soon: _Batch = {}
         self._later: _Batch = {}
+        self._later_first = False
         self._taking: asyncio.Task[None] | None = None
 
     async def take(self, workload: WorkloadId, before: Seen | None, *, soon: bool) -> Seen | None:
@@ -114,13 +115,17 @@ class SharedLooks:
                 queue.clear()
 
     def _next_batch(self) -> _Batch:
-        batch: _Batch = {}
-        room = _Room(WORKLOADS_AT_ONCE // _PART_OF_LATER, _TASKS_AT_ONCE // _PART_OF_LATER)
-        room.fill(batch, self._later)
-        room = _Room(WORKLOADS_AT_ONCE - len(batch), _TASKS_AT_ONCE - room.used_tasks)
-        room.fill(batch, self._soon)
-        room.fill(batch, self._later)
-        return batch
+        taken = _Taken()
+        self._later_first = not self._later_first
+        if self._later_first:
+            taken.fill(self._later, 1 / _PART_OF_LATER)
+            taken.fill(self._soon, 1.0)
+            taken.fill(self._later, 1.0)
+        else:  # what is too much for any batch comes first in every second one: here it leaves the others their part
+            taken.fill(self._soon, 1 - 1 / _PART_OF_LATER)
+            taken.fill(self._later, 1.0)
+            taken.fill(self._soon, 1.0)
+        return taken.batch
 
     async def _take(self, batch: _Batch) -> None:
         """Answers all of the batch. What is wrong with one of them alone is told to that one alone."""
@@ -130,13 +135,14 @@ class SharedLooks:
             seen = await self._load(batch)
         except DatabaseUnavailable as error:
             _fail(batch, error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, each of them is told what it asked for
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is told to whom it concerns
             if len(batch) == 1:
                 _fail(batch, error)
                 return
-            _log.warning("workloads are looked at one by one", workloads=len(batch), error=str(error))
-            for workload, asked in batch.items():
-                await self._take({workload: asked})
+            _log.warning("workloads cannot be looked at together", workloads=len(batch), error=str(error))
+            each, middle = list(batch.items()), len(batch) // 2
+            await self._take(dict(each[:middle]))
+            await self._take(dict(each[middle:]))
         else:
             for place, (workload, asked) in enumerate(batch.items(), 1):
                 asked.answer(seen.get(workload))
@@ -157,26 +163,24 @@ class SharedLooks:
         return await self._database.run(load, snapshot=True, give_up_after_s=patience_real_s)
 
 
-class _Room:
-    """What a batch has room for."""
+class _Taken:
+    """What is in a batch so far."""
 
-    def __init__(self, workloads: int, tasks: int) -> None:
-        self._workloads = workloads
-        self._tasks = tasks
-        self.used_tasks = 0
+    def __init__(self) -> None:
+        self.batch: _Batch = {}
+        self._rows = 0
 
-    def fill(self, batch: _Batch, queue: _Batch) -> None:
-        """With those that have waited longest; what alone is too much is alone."""
-        while queue and self._workloads > 0:
+    def fill(self, queue: _Batch, part: float) -> None:
+        """Up to that part of a batch, with those who have waited longest; what is too much for any is in one that is empty."""
+        while queue and len(self.batch) < int(WORKLOADS_AT_ONCE * part):
             workload, asked = next(iter(queue.items()))
-            tasks = tasks_seen(asked.before)
-            if batch and self.used_tasks + tasks > self._tasks:
+            rows = rows_of(asked.before)
+            if self.batch and self._rows + rows > _ROWS_AT_ONCE * part:
                 return
             del queue[workload]
             if asked.wanted:
-                batch[workload] = asked
-                self._workloads -= 1
-                self.used_tasks += tasks
+                self.batch[workload] = asked
+                self._rows += rows
 
 
 def _fail(batch: _Batch, error: Exception) -> None:

@@ -68,10 +68,23 @@ class SeenWorkload:
 
 Seen: TypeAlias = SeenWorkload | SeenArray
 
+_COUNTED_FOR_ONE = 16
+"""So many rows are counted while one is converted."""
 
-def tasks_seen(seen: Seen | None) -> int:
-    """Of how many tasks it says where they are or were: that is what it costs to look again. None: not seen yet."""
-    return sum([len(attempt.placements) for attempt in seen.attempts]) if isinstance(seen, SeenWorkload) else 0
+_BYTES_FOR_ONE = 256
+"""So many bytes of a specification are read for as much as a row."""
+
+
+def rows_of(seen: Seen | None) -> int:
+    """What it costs to look again, in rows that are converted; None: that is not known yet."""
+    match seen:
+        case SeenWorkload():
+            placements = sum([len(attempt.placements) for attempt in seen.attempts])
+            return placements + len(seen.stored.specification) // _BYTES_FOR_ONE
+        case SeenArray():
+            return sum(seen.counts.states.values()) // _COUNTED_FOR_ONE
+        case None:
+            return 0
 
 
 class WorkloadLook:
