@@ -32,7 +32,8 @@ class _Watched:
     def __init__(self, service: Service, name: str) -> None:
         self._service = service
         self.name = name
-        self._stream = aiter(service.stub.WatchWorkload(messages.WatchWorkloadRequest(workload=name)))
+        self.stream = service.stub.WatchWorkload(messages.WatchWorkloadRequest(workload=name))
+        self._messages = aiter(self.stream)
         self.told: workload_pb2.Workload | None = None
 
     async def agrees(self) -> None:
@@ -42,10 +43,13 @@ class _Watched:
             del said.region_diagnoses[:]  # answers only say what each region says
             if self.told == said:
                 return
-            self.told = await anext(self._stream)
+            self.told = await anext(self._messages)
+
+    async def first(self) -> workload_pb2.Workload:
+        return await anext(self._messages)
 
     async def rest(self) -> list[workload_pb2.Workload]:
-        return [one async for one in self._stream]
+        return [one async for one in self._messages]
 
 
 def _life(service: Service, name: WorkloadId) -> list[Step]:
@@ -122,22 +126,21 @@ def test_many_streams_share_few_snapshots(database_url: str) -> None:
         before = _snapshots(service.database)
         async with Database(database_url) as other, other.transaction() as connection:
             await connection.execute("LOCK TABLE attempts IN ACCESS EXCLUSIVE MODE")
-            streams = [service.stub.WatchWorkload(messages.WatchWorkloadRequest(workload=name)) for name in names]
-            firsts = [asyncio.create_task(stream.read()) for stream in streams]
+            watched = [_Watched(service, name) for name in names]
+            firsts = [asyncio.create_task(one.first()) for one in watched]
             await until_somebody_waits(other)
             while watchers.count < len(names):
                 await connection.execute("SELECT 1")
         told = await asyncio.gather(*firsts)
-        assert [one.workload for one in told if isinstance(one, workload_pb2.Workload)] == names
+        assert [one.workload for one in told] == names
         # The one under way, the others in as few as there can be, and some that the service takes besides.
         assert _snapshots(service.database) - before <= 1 + -(-len(names) // WORKLOADS_AT_ONCE) + 10
         # Here and there one says that it has gone: nobody else is told anything of that.
-        for stream in streams[::2]:
-            stream.cancel()
+        for one in watched[::2]:
+            one.stream.cancel()
         await service.stub.CancelWorkloads(messages.CancelWorkloadsRequest(workloads=names[1::2]))
-        for stream in streams[1::2]:
-            told_since = [message async for message in stream]
-            assert told_since[-1].state == workload_pb2.WORKLOAD_STATE_CANCELLED
+        for one in watched[1::2]:
+            assert (await one.rest())[-1].state == workload_pb2.WORKLOAD_STATE_CANCELLED
 
     in_service(database_url, scenario)
 
