@@ -16,7 +16,6 @@ from services.database import attempt_store, event_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.requeue_store import RequeuedEntry
-from services.global_scheduler.shared_looks import WORKLOADS_AT_ONCE
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import VISION, dispatch, specification, until_somebody_waits
 from tests.global_scheduler_service.service import Service, attempt_of, in_service, refused
@@ -134,8 +133,9 @@ def test_many_streams_share_few_snapshots(database_url: str) -> None:
                 await connection.execute("SELECT 1")
         told = await asyncio.gather(*firsts)
         assert [one.workload for one in told] == names
-        # The one under way, the others in as few as there can be, and some that the service takes besides.
-        assert _snapshots(service.database) - before <= 1 + -(-len(names) // WORKLOADS_AT_ONCE) + 10
+        # All but the first are in as few as there can be; beside them are what the service takes for itself, and, where this took
+        # long, looks of those who look again.
+        assert _snapshots(service.database) - before < len(names) / 4
         # Here and there one says that it has gone: nobody else is told anything of that.
         for one in watched[::2]:
             one.stream.cancel()
