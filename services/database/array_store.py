@@ -209,11 +209,11 @@ async def counts_of(connection: AnyConnection, arrays: Sequence[WorkloadId]) -> 
         "SELECT array_id, max(ended_s) FROM workloads WHERE array_id = ANY(%s) GROUP BY array_id", (ended,)
     )
     ended_s: dict[str, float] = dict(await cursor.fetchall())
-    counts: dict[WorkloadId, ArrayCounts] = {}
-    for array, of_array in states.items():
-        failed = await _first_failed(connection, array) if of_array.get(State.FAILED) else ()
-        counts[array] = ArrayCounts(of_array, awaiting.get(array, 0), failed, ended_s.get(array))
-    return counts
+    failed = await _first_failed(connection, [array for array, of_array in states.items() if State.FAILED in of_array])
+    return {
+        array: ArrayCounts(of_array, awaiting.get(array, 0), failed.get(array, ()), ended_s.get(array))
+        for array, of_array in states.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,22 +257,37 @@ async def ended_arrays(connection: AnyConnection, names: Collection[str]) -> dic
     return {str(array): one.state for array, one in counts.items()}
 
 
-async def _first_failed(connection: AnyConnection, array: WorkloadId) -> tuple[int, ...]:
+async def _first_failed(connection: AnyConnection, arrays: Sequence[WorkloadId]) -> dict[WorkloadId, tuple[int, ...]]:
+    if not arrays:
+        return {}
     cursor = await connection.execute(
-        "SELECT workload FROM workloads WHERE array_id = %s AND state = %s ORDER BY workload LIMIT %s",
-        (array, State.FAILED.value, _SHOWN_FAILED),
+        """SELECT u.name, failed.workload FROM unnest(%s::text[]) AS u (name)
+             JOIN LATERAL (SELECT w.workload FROM workloads w WHERE w.array_id = u.name AND w.state = %s
+                            ORDER BY w.workload LIMIT %s) AS failed ON true
+            ORDER BY u.name, failed.workload""",
+        (list(arrays), State.FAILED.value, _SHOWN_FAILED),
     )
-    elements = [element_of(WorkloadId(row[0])) for row in await cursor.fetchall()]
-    return tuple(element[1] for element in elements if element is not None)
+    found: dict[WorkloadId, list[int]] = {}
+    for array, workload in await cursor.fetchall():
+        element = element_of(WorkloadId(workload))
+        if element is not None:
+            found.setdefault(WorkloadId(array), []).append(element[1])
+    return {array: tuple(indices) for array, indices in found.items()}
 
 
 async def first_element(connection: AnyConnection, array: WorkloadId) -> WorkloadId | None:
     """None: there is no such array."""
+    return (await first_elements(connection, [array])).get(array)
+
+
+async def first_elements(connection: AnyConnection, arrays: Sequence[WorkloadId]) -> dict[WorkloadId, WorkloadId]:
+    """Of those of the names that are arrays."""
     cursor = await connection.execute(
-        "SELECT min(workload) FROM workloads WHERE array_id = %s AND NOT beside_first", (array,)
+        """SELECT array_id, min(workload) FROM workloads WHERE array_id = ANY(%s) AND NOT beside_first
+            GROUP BY array_id""",
+        (list(arrays),),
     )
-    row = await cursor.fetchone()
-    return None if row is None or row[0] is None else WorkloadId(row[0])
+    return {WorkloadId(array): WorkloadId(first) for array, first in await cursor.fetchall()}
 
 
 async def unended_elements(

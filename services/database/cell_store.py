@@ -13,7 +13,7 @@ from domain.identifiers import AttemptNumber, JobName, RegionId, WorkloadId
 from domain.placement import AttemptKey
 from formats.cell_use import cell_use_document, cell_use_from_document
 from services.database.connection import AnyConnection
-from services.database.core_statements import execute, upsert_rows
+from services.database.core_statements import any_of, execute, upsert_rows
 from services.database.large_results import all_rows
 from services.database.tables.attempts import ATTEMPT_CELLS, ATTEMPTS
 
@@ -50,11 +50,13 @@ async def load_cells(connection: AnyConnection, region: RegionId) -> dict[Attemp
     return await asyncio.to_thread(_by_attempt, rows)
 
 
-async def cells_of_workload(connection: AnyConnection, workload: WorkloadId) -> dict[AttemptKey, CellsOfJobs]:
-    """Of every attempt of the workload that used cells, by job."""
+async def cells_of_workloads(
+    connection: AnyConnection, workloads: Sequence[WorkloadId]
+) -> dict[AttemptKey, CellsOfJobs]:
+    """Of every attempt of these workloads that used cells, by job."""
     cells = ATTEMPT_CELLS.c
-    chosen = select(cells.workload, cells.attempt, cells.job, cells.cells).where(cells.workload == workload)
-    return _by_attempt(await all_rows(connection, chosen.order_by(cells.attempt, cells.job)))
+    chosen = select(cells.workload, cells.attempt, cells.job, cells.cells).where(any_of(cells.workload, workloads))
+    return _by_attempt(await all_rows(connection, chosen.order_by(cells.workload, cells.attempt, cells.job)))
 
 
 def _by_attempt(rows: Sequence[TupleRow]) -> dict[AttemptKey, CellsOfJobs]:

@@ -244,15 +244,16 @@ async def failed(
     await connection.execute("UPDATE notified_workloads SET error = %s WHERE workload = %s", (error, delivery.workload))
 
 
-async def state_of(connection: AnyConnection, workload: WorkloadId) -> NotificationState | None:
-    """How it goes; None: the workload wants nobody to be told."""
+async def states_of(connection: AnyConnection, workloads: Sequence[WorkloadId]) -> dict[WorkloadId, NotificationState]:
+    """How it goes, by workload; those that want nobody to be told are left out."""
+    if not workloads:
+        return {}
     cursor = await connection.execute(
-        """SELECT n.host, n.delivered, n.given_up, n.error, count(d.sequence)::int,
+        """SELECT n.workload, n.host, n.delivered, n.given_up, n.error, count(d.sequence)::int,
                   (array_agg(d.failing_since_real_s ORDER BY d.sequence))[1],
                   (array_agg(d.due_real_s ORDER BY d.sequence))[1]
              FROM notified_workloads n LEFT JOIN notification_deliveries d USING (workload)
-            WHERE n.workload = %s GROUP BY n.workload""",
-        (workload,),
+            WHERE n.workload = ANY(%s) GROUP BY n.workload""",
+        (list(workloads),),
     )
-    row = await cursor.fetchone()
-    return None if row is None else NotificationState(*row)
+    return {WorkloadId(row[0]): NotificationState(*row[1:]) for row in await cursor.fetchall()}

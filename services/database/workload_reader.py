@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -22,12 +23,13 @@ from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from services.database import dependency_store
-from services.database.cell_store import cells_of_workload
+from services.database.cell_store import cells_of_workloads
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.dependency_store import HELD_BY_DEPENDENCIES, AwaitedWorkload
 from services.database.diagnosis_documents import diagnosis_from_document
 from services.database.label_store import LabelCondition, meets
+from services.database.large_results import ROWS_AT_ONCE
 from services.database.state_guards import in_states
 from services.database.tables.attempts import ATTEMPTS, PLACEMENTS
 from services.database.tables.definition import NAME
@@ -199,12 +201,14 @@ _WAITS_OUTSIDE = in_states(WORKLOADS.c.state, {State.PENDING}) & (
 
 async def get(connection: AnyConnection, workload: WorkloadId) -> StoredWorkload | None:
     """One workload; None when there is none of that name."""
-    cursor = await execute(connection, _SELECT.where(WORKLOADS.c.workload == workload))
-    row = await cursor.fetchone()
-    if row is None:
-        return None
-    (stored,) = await _with_awaited(connection, [_stored_workload(row)])
-    return stored
+    return (await get_all(connection, [workload])).get(workload)
+
+
+async def get_all(connection: AnyConnection, workloads: Iterable[WorkloadId]) -> dict[WorkloadId, StoredWorkload]:
+    """Those of these names that there are."""
+    cursor = await execute(connection, _SELECT.where(any_of(WORKLOADS.c.workload, workloads)))
+    found = await _with_awaited(connection, [_stored_workload(row) for row in await cursor.fetchall()])
+    return {one.workload: one for one in found}
 
 
 async def _with_awaited(connection: AnyConnection, found: Sequence[StoredWorkload]) -> tuple[StoredWorkload, ...]:
@@ -347,13 +351,16 @@ def _read_token(token: str, wanted: StoredWorkloadFilter) -> tuple[float, str]:
 # ---------------------------------------------------------------- attempts
 
 
-async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list[AttemptRecord]:
-    """Every attempt of a workload with its placements and cells, oldest first."""
-    cells = await cells_of_workload(connection, workload)
-    placements = await _load_placements(connection, workload)
+async def load_attempts(
+    connection: AnyConnection, workloads: Sequence[WorkloadId]
+) -> dict[WorkloadId, tuple[AttemptRecord, ...]]:
+    """Every attempt of these workloads with its placements and cells, by workload, oldest first; those without any are left out."""
+    cells = await cells_of_workloads(connection, workloads)
+    placements = await _load_placements(connection, workloads)
     cursor = await execute(
         connection,
         select(
+            ATTEMPTS.c.workload,
             ATTEMPTS.c.attempt,
             ATTEMPTS.c.region,
             ATTEMPTS.c.state,
@@ -378,33 +385,42 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
         .select_from(
             ATTEMPTS.outerjoin(_PREEMPTORS, _PREEMPTORS.c.workload == ATTEMPTS.c.eviction["by"].astext),
         )
-        .where(ATTEMPTS.c.workload == workload)
-        .order_by(ATTEMPTS.c.attempt),
+        .where(any_of(ATTEMPTS.c.workload, workloads))
+        .order_by(ATTEMPTS.c.workload, ATTEMPTS.c.attempt),
     )
-    return [
-        AttemptRecord(
-            key=AttemptKey(workload, AttemptNumber(row[0])),
-            region=RegionId(row[1]),
-            state=row[2],
-            standing=Standing(row[3], row[4]),
-            within_quota=row[5],
-            guaranteed=row[6],
-            dispatched_s=row[7],
-            started_s=row[8],
-            ended_s=row[9],
-            end=row[10],
-            end_reason=row[11],
-            progress_at_start=row[12],
-            progress=row[13],
-            checkpoint_progress=row[14],
-            profiles_revision=row[15],
-            placements=tuple(placements.get(row[0], ())),
-            cells=cells.get(AttemptKey(workload, AttemptNumber(row[0])), ()),
-            preempted_by=_preemptor(row[16], row[17], row[18]),
-            exit_code=row[19],
+    attempts: dict[WorkloadId, list[AttemptRecord]] = {}
+    for row in await cursor.fetchall():
+        key = AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1]))
+        attempts.setdefault(key.workload, []).append(
+            _attempt_record(key, row[2:], tuple(placements.get(key, ())), cells.get(key, ()))
         )
-        for row in await cursor.fetchall()
-    ]
+    return {workload: tuple(records) for workload, records in attempts.items()}
+
+
+def _attempt_record(
+    key: AttemptKey, row: TupleRow, placements: tuple[TaskPlacement, ...], cells: CellsOfJobs
+) -> AttemptRecord:
+    return AttemptRecord(
+        key=key,
+        region=RegionId(row[0]),
+        state=row[1],
+        standing=Standing(row[2], row[3]),
+        within_quota=row[4],
+        guaranteed=row[5],
+        dispatched_s=row[6],
+        started_s=row[7],
+        ended_s=row[8],
+        end=row[9],
+        end_reason=row[10],
+        progress_at_start=row[11],
+        progress=row[12],
+        checkpoint_progress=row[13],
+        profiles_revision=row[14],
+        placements=placements,
+        cells=cells,
+        preempted_by=_preemptor(row[15], row[16], row[17]),
+        exit_code=row[18],
+    )
 
 
 def _preemptor(eviction: Mapping[str, Any] | None, name: str | None, tenant: str | None) -> Preemptor | None:
@@ -415,31 +431,38 @@ def _preemptor(eviction: Mapping[str, Any] | None, name: str | None, tenant: str
     return Preemptor(WorkloadId(eviction["by"]), name, TenantId(tenant), standing)
 
 
-async def _load_placements(connection: AnyConnection, workload: WorkloadId) -> dict[int, list[TaskPlacement]]:
-    """What each attempt of the workload holds or held, by its number."""
+async def _load_placements(
+    connection: AnyConnection, workloads: Sequence[WorkloadId]
+) -> dict[AttemptKey, list[TaskPlacement]]:
+    """What each attempt of the workloads holds or held."""
+    placed = PLACEMENTS.c
     cursor = await execute(
         connection,
         select(
-            PLACEMENTS.c.attempt,
-            PLACEMENTS.c.job,
-            PLACEMENTS.c.task,
-            PLACEMENTS.c.cluster,
-            PLACEMENTS.c.machine,
-            PLACEMENTS.c.gpu_indices,
-            PLACEMENTS.c.millicpus,
-            PLACEMENTS.c.mebibytes,
+            placed.workload,
+            placed.attempt,
+            placed.job,
+            placed.task,
+            placed.cluster,
+            placed.machine,
+            placed.gpu_indices,
+            placed.millicpus,
+            placed.mebibytes,
         )
-        .where(PLACEMENTS.c.workload == workload)
-        .order_by(PLACEMENTS.c.attempt, PLACEMENTS.c.job, PLACEMENTS.c.task),
+        .where(any_of(placed.workload, workloads))
+        .order_by(placed.workload, placed.attempt, placed.job, placed.task),
     )
-    placements: dict[int, list[TaskPlacement]] = {}
-    for attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes in await cursor.fetchall():
-        placements.setdefault(attempt, []).append(
-            TaskPlacement(
-                JobName(job), task, ClusterId(cluster), MachineId(machine), tuple(gpu_indices), millicpus, mebibytes
+    found: dict[AttemptKey, list[TaskPlacement]] = {}
+    while rows := await cursor.fetchmany(ROWS_AT_ONCE):
+        for workload, attempt, job, task, cluster, machine, gpus, millicpus, mebibytes in rows:
+            found.setdefault(AttemptKey(WorkloadId(workload), AttemptNumber(attempt)), []).append(
+                TaskPlacement(
+                    JobName(job), task, ClusterId(cluster), MachineId(machine), tuple(gpus), millicpus, mebibytes
+                )
             )
-        )
-    return placements
+        if len(rows) == ROWS_AT_ONCE:
+            await asyncio.sleep(0)  # gangs have very many: others have their turn in between
+    return found
 
 
 # ---------------------------------------------------------------- counts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
@@ -17,14 +18,23 @@ from services.wire.workloads import state_to_proto
 from topmast.v1 import workload_pb2
 
 
-async def array_in_full(connection: AnyConnection, array: WorkloadId) -> workload_pb2.Workload | None:
-    """None: there is no such array."""
-    first = await array_store.first_element(connection, array)
-    stored = None if first is None else await workload_reader.get(connection, first)
-    if stored is None:
-        return None
-    counts = await array_store.counts_of(connection, [array])
-    return array_message(stored, array, counts[array])
+@dataclass(frozen=True, slots=True)
+class SeenArray:
+    """What an array's message says."""
+
+    array: WorkloadId
+    first: StoredWorkload
+    counts: ArrayCounts
+
+
+async def load_arrays(connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, SeenArray]:
+    """Those of the names that are arrays."""
+    if not names:
+        return {}
+    firsts = await array_store.first_elements(connection, names)
+    stored = await workload_reader.get_all(connection, firsts.values())
+    counts = await array_store.counts_of(connection, list(firsts))
+    return {array: SeenArray(array, stored[first], counts[array]) for array, first in firsts.items()}
 
 
 async def refuse_array(connection: AnyConnection, name: WorkloadId) -> None:

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from domain.fleet import Machine
+from domain.identifiers import MachineId
 from domain.placement import TaskPlacement
 from domain.proportional_shares import ProportionalShares
 from domain.sensitivity import AmountsPerGpu, held_per_gpu
 from domain.tuned_speed import tuned_speed
+from domain.workload import WorkloadSpecification
 from formats.scheduler_file import NO_TUNING
 from regional_scheduler.tuning import is_tunable
-from services.database.connection import AnyConnection
-from services.database.fleet_store import machines_named
-from services.database.sensitivity_store import load_named
-from services.database.workload_reader import AttemptRecord, StoredWorkload
-from services.tuned_work import ProfileBook, names_of_profiles
-from services.wire.workloads import specification_from_proto
+from services.database.sensitivity_store import StoredProfile
+from services.database.workload_reader import AttemptRecord
+from services.tuned_work import ProfileBook
 from topmast.v1 import workload_pb2
 
 
-async def job_tunings(
-    connection: AnyConnection, stored: StoredWorkload, attempt: AttemptRecord, tuning: str
+def machines_of(attempt: AttemptRecord) -> list[MachineId]:
+    """Those on which it holds GPUs, by name."""
+    return sorted({placement.machine for placement in attempt.placements if placement.gpu_indices})
+
+
+def job_tunings(
+    specification: WorkloadSpecification,
+    attempt: AttemptRecord,
+    machines: Sequence[Machine],
+    known: Iterable[StoredProfile],
+    tuning: str,
 ) -> list[workload_pb2.JobTuning]:
     """Of the jobs of a live attempt that have GPUs; nothing where one of its machines is not in the fleet any more.
 
-    `tuning` is that of scheduler.yaml.
+    `machines`: those of `machines_of` that there are; `known`: the profiles of its jobs by name and revision; `tuning` is that of
+    scheduler.yaml.
     """
     placements = [placement for placement in attempt.placements if placement.gpu_indices]
-    names = sorted({placement.machine for placement in placements})
-    machines = await machines_named(connection, names)
-    if len(machines) < len(names) or not names:
+    if not placements or len(machines) < len(machines_of(attempt)):
         return []
-    specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
-    wanted = {name for names_of_job in names_of_profiles(specification).values() for name in names_of_job}
-    known = await load_named(connection, wanted) if wanted and attempt.profiles_revision else ()
     stored_profiles = ProfileBook(known).stored_of_jobs(specification, attempt.profiles_revision)
     profiles = {job: found.profile for job, found in stored_profiles.items()}
     shares = ProportionalShares(machines)

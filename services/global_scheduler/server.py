@@ -18,7 +18,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.workload_reader import BadPageToken
 from services.database.workload_store import SubmissionResult
-from services.global_scheduler import draining, fleet_look, tenant_look
+from services.global_scheduler import draining, fleet_look, queue_look, tenant_look
 from services.global_scheduler.applying import applied_message, checked_request, replacement
 from services.global_scheduler.array_look import refuse_array
 from services.global_scheduler.before_changes import (
@@ -42,7 +42,6 @@ from services.global_scheduler.machine_assignment_look import (
     time_limit_of,
 )
 from services.global_scheduler.overview import load_overview, overview_message
-from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.region_calls import call_region, destination, region_of
 from services.global_scheduler.replacement_checks import checked_tenants
 from services.global_scheduler.replacing import replace_tenants
@@ -53,6 +52,7 @@ from services.global_scheduler.request_checks import (
     queue_selection,
     workload_named,
 )
+from services.global_scheduler.shared_looks import SharedLooks
 from services.global_scheduler.snapshot_stream import snapshot_stream
 from services.global_scheduler.submission import GREATEST_BATCH, SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
@@ -60,6 +60,7 @@ from services.global_scheduler.user_requests import UserRequests
 from services.global_scheduler.virtual_cluster_look import virtual_clusters
 from services.global_scheduler.visible import may_see, owned_among, owners, without_others
 from services.global_scheduler.workload_graph import graph_message
+from services.global_scheduler.workload_look import Seen, WorkloadLook
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.machine_decision import decide, decision_message
@@ -81,9 +82,6 @@ from topmast.v1 import global_scheduler_pb2 as messages
 PATIENCE_REAL_S = 10.0
 """For how long a call waits for a database that has just been lost."""
 
-_LOOK_INTERVAL_REAL_S = 1.0
-"""A watcher of a workload also gets its progress, which is no event; so often."""
-
 _LEAST_INTERVAL_REAL_S = 0.05
 """What happens within that time is sent at once."""
 
@@ -101,7 +99,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         batcher: SubmissionBatcher,
         surroundings: SurroundingsKeeper,
         uploads: FleetUploads,
-        look: QueueLook,
+        look: WorkloadLook,
         watchers: WorkloadWatchers,
         credit_settings: CreditSettings,
         user_requests: UserRequests,
@@ -120,7 +118,8 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self._batcher = batcher
         self._surroundings = surroundings
         self._uploads = uploads
-        self._look = look
+        self._workload_look = look
+        self._looks = SharedLooks(database, look, PATIENCE_REAL_S)
         self._watchers = watchers
         self._user_requests = user_requests
         self._require_ready = require_ready
@@ -176,7 +175,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     def _accepted(
         self, request: messages.SubmitWorkloadRequest, result: SubmissionResult
     ) -> messages.SubmitWorkloadResponse:
-        remarks = self._look.remarks(request.specification)
+        remarks = self._workload_look.remarks(request.specification)
         return messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed, remarks=remarks)
 
     async def CancelWorkload(
@@ -255,7 +254,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def GetWorkload(self, request: messages.GetWorkloadRequest, context: Context) -> workload_pb2.Workload:
         workload = workload_named(request.workload)
-        message = await self._snapshot(lambda connection: self._look.workload_in_full(connection, workload))
+        message = await self._snapshot(lambda connection: self._workload_look.message_in_full(connection, workload))
         if message is None:
             raise NotFound("workload", workload)
         return message
@@ -267,7 +266,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         wanted = replace(wanted, owners=owners())
         try:
             return await self._snapshot(
-                lambda connection: self._look.page(connection, wanted, page_size, request.page_token)
+                lambda connection: queue_look.page(connection, wanted, page_size, request.page_token)
             )
         except BadPageToken as bad:
             raise InvalidArgument.of("page_token", str(bad)) from bad
@@ -275,7 +274,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def GetQueue(self, request: messages.GetQueueRequest, context: Context) -> messages.GetQueueResponse:
         tenant, limit = queue_selection(request)
         wanted = owned_among(tenant)
-        return await self._snapshot(lambda connection: self._look.queue(connection, wanted, limit))
+        return await self._snapshot(lambda connection: queue_look.queue(connection, wanted, limit))
 
     async def GetStatus(self, request: messages.GetStatusRequest, context: Context) -> messages.GetStatusResponse:
         return overview_message(
@@ -365,19 +364,24 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.WatchWorkloadRequest, context: Context
     ) -> AsyncIterator[workload_pb2.Workload]:
         workload = workload_named(request.workload)
+        seen: Seen | None = None
         sent: workload_pb2.Workload | None = None
+        soon = True
         async with self._watchers.watch(workload) as watcher:
             while True:
-                message = await self._snapshot(lambda connection: self._look.workload(connection, workload))
-                if message is None:
+                self._require_ready()
+                now_seen = await self._looks.take(workload, seen, soon=soon)
+                if now_seen is None:
                     raise NotFound("workload", workload)
-                if message != sent:
-                    yield message
-                    sent = message
-                if message.ended_s:
-                    return
+                if now_seen != seen:
+                    message = self._workload_look.message(now_seen)
+                    if message != sent:
+                        yield message
+                    if message.ended_s:
+                        return
+                    seen, sent = now_seen, message
                 await asyncio.sleep(_LEAST_INTERVAL_REAL_S)
-                await watcher.wait(_LOOK_INTERVAL_REAL_S)
+                soon = await watcher.wait()
 
     async def WatchEvents(
         self, request: messages.WatchEventsRequest, context: Context

@@ -28,12 +28,12 @@ from services.global_scheduler.fleet_uploads import FleetUploads
 from services.global_scheduler.level_timer import LevelTimer
 from services.global_scheduler.package_uploads import PackagesServicer, PackageUploads
 from services.global_scheduler.packlimit_learning import PacklimitLearning
-from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.scan_loop import ScanLoop
 from services.global_scheduler.server import PATIENCE_REAL_S, GlobalSchedulerServicer
 from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.user_requests import UserRequests
+from services.global_scheduler.workload_look import WorkloadLook
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import StandsBy, Unavailable
 from services.metrics.service_metrics import ServiceMetrics
@@ -107,7 +107,7 @@ class GlobalSchedulerTier:
             self._batcher,
             self._surroundings,
             self._uploads,
-            QueueLook(self._scan_loop.explain, configuration.placement, configuration.tuning, configuration.elastic),
+            WorkloadLook(self._scan_loop.explain, configuration.placement, configuration.tuning, configuration.elastic),
             self._watchers,
             configuration.scan.credit(),
             UserRequests(database, clock, self._batcher, self._surroundings.present, PATIENCE_REAL_S),

@@ -7,6 +7,7 @@ costs nothing, however much happens.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -17,6 +18,12 @@ from services.database import event_store
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.event_follower import follow
+
+_LOOK_INTERVAL_REAL_S = 1.0
+"""A watcher of a workload also gets what is no event: so often."""
+
+_TOGETHER_REAL_S = 0.25
+"""Those who look for no other reason than the time do it at multiples of this."""
 
 _log = structlog.get_logger(__name__)
 
@@ -30,14 +37,21 @@ class WorkloadWatcher:
     def wake(self) -> None:
         self._news.set()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Returns when there is news, or after that time: progress is no event."""
+    async def wait(self) -> bool:
+        """Returns True when there is news, and False when it is time to look all the same: progress and ranks are no events."""
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(_next_look_s(loop.time())):
                 await self._news.wait()
         except TimeoutError:
-            return
+            return False
         self._news.clear()
+        return True
+
+
+def _next_look_s(now_s: float) -> float:
+    """Within the interval, and at one of a few moments of it: then all whose turn it is look together."""
+    return math.floor((now_s + _LOOK_INTERVAL_REAL_S) / _TOGETHER_REAL_S) * _TOGETHER_REAL_S
 
 
 class WorkloadWatchers:

@@ -240,9 +240,11 @@ def test_never_ranks_differently_than_the_one_order(
                 expected = sorted(positions, key=lambda position: position.sort_key)
                 assert [line.position for line in lines] == expected
                 ranks = {position.workload: rank for rank, position in enumerate(expected, 1)}
-                assert await queue_store.ranks_of(connection, [entry.workload for entry in batch]) == ranks
-                for position in positions:
-                    assert await queue_store.rank_of(connection, position) == ranks[position.workload]
+                assert await queue_store.ranks_of(connection, positions) == ranks
+                for some in (positions[::2], *([position] for position in positions)):
+                    assert await queue_store.ranks_of(connection, some) == {
+                        position.workload: ranks[position.workload] for position in some
+                    }
                 tenant_of = {entry.workload: entry.specification.tenant for entry in batch}
                 own = await queue_store.list_head(connection, 100, [ADS])
                 assert [(line.workload, line.rank) for line in own] == [

@@ -15,7 +15,7 @@ from domain.model_profile import KnownSkew, ModelProfile, SkewSource
 from domain.workload import WorkloadSpecification
 from formats.scheduler_file import PlacementSection
 from services.configuration import Configuration
-from services.database import fleet_store, workload_reader
+from services.database import fleet_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.packlimit_store import (
@@ -28,8 +28,8 @@ from services.database.packlimit_store import (
 from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles, unknown_at
 from services.database.snapshot_reader import load_snapshot
 from services.database.workload_store import NewWorkload
-from services.global_scheduler.consolidations import consolidations
 from services.global_scheduler.packlimit_learning import PacklimitLearning
+from services.global_scheduler.workload_look import WorkloadLook
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import A100, ADS, FLEET, VISION, specification, submission, submit
@@ -222,9 +222,8 @@ def test_whoever_looks_at_a_workload_learns_whether_it_is_consolidated_and_why(d
         await submit(connection, [stored(1, specification(name="vgg", tasks=2)), stored(2, specification())])
 
         async def told(workload: WorkloadId, packlimit: float | None = None) -> list[tuple[bool, str, str]]:
-            found = await workload_reader.get(connection, workload)
-            assert found is not None
-            said = await consolidations(connection, found, packlimit)
+            look = WorkloadLook(lambda _: "", PlacementSection(packlimit=packlimit))
+            said = look.message((await look.load(connection, [workload]))[workload]).consolidations
             return [(one.consolidate, one.reason, one.sentence) for one in said]
 
         unknown = "not consolidated: the skew of its model is not known yet"

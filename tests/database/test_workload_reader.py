@@ -126,7 +126,10 @@ def test_attempts_are_reported_with_their_placements(database_url: str) -> None:
                 await attempt_store.record_started(connection, [(first.key, 2001.0)])
                 await attempt_store.record_ends(connection, [end], {name: RequeuedEntry("A100", 8, 0.0)})
                 await dispatch(connection, second)
-            older, newer = await database.run(lambda connection: workload_reader.load_attempts(connection, name))
+            names = [name, WorkloadId("x")]
+            attempts = await database.run(lambda connection: workload_reader.load_attempts(connection, names))
+            assert attempts.keys() == {name}
+            older, newer = attempts[name]
             assert (older.key, older.state, older.end, older.end_reason) == (
                 first.key,
                 "ENDED",
@@ -137,9 +140,6 @@ def test_attempts_are_reported_with_their_placements(database_url: str) -> None:
             assert older.placements == (placement(),)
             assert (newer.key.attempt, newer.state, newer.started_s) == (2, "DISPATCHED", None)
             assert newer.placements == (placement("east-a-r0-m0"),)
-            assert (
-                await database.run(lambda connection: workload_reader.load_attempts(connection, WorkloadId("x"))) == []
-            )
 
     asyncio.run(scenario())
 

@@ -91,11 +91,8 @@ class Telling:
             pass
 
     async def state(self, workload: str) -> notification_store.NotificationState:
-        found = await self.database.run(
-            lambda connection: notification_store.state_of(connection, WorkloadId(workload))
-        )
-        assert found is not None
-        return found
+        name = WorkloadId(workload)
+        return (await self.database.run(lambda connection: notification_store.states_of(connection, [name])))[name]
 
 
 @asynccontextmanager

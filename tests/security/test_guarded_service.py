@@ -84,6 +84,12 @@ async def _isolation(guarded: GuardedService) -> None:
             await tenant.submit(asked)
         with pytest.raises(NotAllowedError, match="has role tenant, and Drain is for admin or operator"):
             await tenant.drain(["east"])
+        async with guarded.client(guarded.admin_token) as admin:
+            # Streams share looks, and not what is seen.
+            watched = [anext(client.watch(name)) for client in (admin, tenant) for name in (both[1], both[0], both[1])]
+            told = await asyncio.gather(*watched, return_exceptions=True)
+        assert [getattr(one, "workload", None) for one in told] == [both[1], both[0], both[1], None, both[0], None]
+        assert all(isinstance(told[place], NotFoundError) for place in (3, 5))
 
 
 async def _audit(guarded: GuardedService, admin: AsyncClient) -> None:
