@@ -68,7 +68,9 @@ def _like(model: OfferedWorkload, rng: random.Random, number: int) -> OfferedWor
     return OfferedWorkload(workload, standing, float(rng.randint(0, 3)), model.runs_for_passes)
 
 
-@pytest.mark.parametrize("first", range(0, 3 * BLOCK, BLOCK))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.nightly) for first in (BLOCK, 2 * BLOCK))]
+)
 def test_of_few_kinds_all_is_decided_as_one_at_a_time(first: int) -> None:
     kinds: Counter[str] = Counter()
     for seed in range(first, first + BLOCK):

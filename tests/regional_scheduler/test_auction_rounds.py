@@ -26,6 +26,8 @@ WINDOWS = (1, 2, 3, 8, 64)
 WORLDS = 300
 BLOCK = 100
 SOME_WORLDS = 40
+BLOCKS = (0, *(pytest.param(first, marks=pytest.mark.nightly) for first in range(BLOCK, WORLDS, BLOCK)))
+"""The first of each: the worlds of one block every day, those of all every night."""
 
 
 def assert_same(history: History, expected: History, told: str) -> None:
@@ -35,7 +37,7 @@ def assert_same(history: History, expected: History, told: str) -> None:
     assert history.holdings == expected.holdings, told
 
 
-@pytest.mark.parametrize("first", range(0, WORLDS, BLOCK))
+@pytest.mark.parametrize("first", BLOCKS)
 def test_a_window_decides_what_one_at_a_time_would_have_decided(first: int) -> None:
     """Winners, placements and evictions are equal, whatever the window."""
     kinds: Counter[str] = Counter()
