@@ -22,6 +22,7 @@ from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost
 from services.database.watcher import Subscription
 from services.global_scheduler.completed_service import CompletedService
+from services.global_scheduler.kept_queue import KeptQueue
 from services.global_scheduler.live_packing_order import live_packing_order
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide, load_snapshot
 from services.global_scheduler.scan_record import (
@@ -62,11 +63,13 @@ class ScanLoop:
         self._counts_run_times = configuration.counts_run_times
         self._service = CompletedService(self._settings)
         self._packing = live_packing_order(configuration.tuning_mechanism(), database)
+        self._queue = KeptQueue()
         self._last: ScanDecision | None = None
         self._metrics = metrics or ServiceMetrics()
 
     async def run(self, lease: Lease) -> None:
         """What it records counts only while the lease is ours."""
+        self._queue.forget()
         async with self._database.listen(SCAN_CHANNEL) as subscription:
             while True:
                 started = asyncio.get_running_loop().time()
@@ -119,7 +122,8 @@ class ScanLoop:
         # 2. Observe: one moment of the database.
         with stage("observe").time():
             snapshot = await self._database.run(
-                partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
+                partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates, kept=self._queue),
+                snapshot=True,
             )
         # 3. Decide, in a thread: calls are answered meanwhile.
         with stage("decide").time():
