@@ -182,6 +182,27 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
     return written
 
 
+async def store_credits(
+    connection: AnyConnection, workloads: Sequence[WorkloadId], credit: ArrayLike, was: ArrayLike
+) -> None:
+    """Writes credits of entries that stand where they stood. One that has another credit by now than it had, is not ranked any
+    more, or is locked just now, is left to the next pass.
+    """
+    await connection.execute(
+        """WITH u AS MATERIALIZED (
+                    SELECT * FROM unnest(%s::text[], %s::float8[], %s::float8[]) AS u (workload, credit, was)),
+                free AS MATERIALIZED (
+                    SELECT q.workload FROM queue_entries q JOIN u USING (workload)
+                     WHERE q.credit = u.was AND q.priority IS NOT NULL FOR UPDATE OF q SKIP LOCKED)
+           UPDATE queue_entries q SET credit = u.credit FROM u JOIN free USING (workload) WHERE q.workload = u.workload""",
+        (
+            _array(workloads),
+            _array(np.asarray(credit, dtype=np.float64).tolist()),
+            _array(np.asarray(was, dtype=np.float64).tolist()),
+        ),
+    )
+
+
 async def _keep_back(connection: AnyConnection, sentences: Mapping[WorkloadId, str]) -> None:
     """Entries that are ours stand nowhere until a later pass ranks them; what a region has won of them comes to nothing."""
     if not sentences:

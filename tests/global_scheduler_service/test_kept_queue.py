@@ -13,7 +13,6 @@ from cluster_manager.attempt_run.actions import RecordEnd
 from domain.identifiers import ANY_GPU_MODEL, AttemptNumber, GpuModel, JobName, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
-from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
 from domain.workload import Command, JobSpecification, WorkloadSpecification
 from global_scheduler.view_builder import PendingRows
@@ -27,7 +26,7 @@ from services.database import (
 )
 from services.database.connection import AnyConnection
 from services.database.engine import Database
-from services.database.queue_rows import QueueRows, same, updated
+from services.database.queue_rows import QueueRows, same
 from services.database.queue_store import RankedEntries
 from services.database.requeue_store import RequeuedEntry, change_importance
 from services.global_scheduler.kept_queue import KeptQueue

@@ -1,0 +1,59 @@
+"""In which turns the changes of a scan pass are stored: what is news at once, credits that have only grown with age in parts.
+
+Rule: with the pass itself go all entries that stand elsewhere than before (another priority, level or side of the quota, never ranked,
+promoted, kept back or no longer), and so many of those that only have another credit. The rest follows in parts, until there is a
+newer pass. Those whose credit is the furthest from the stored one come first, in the order of the queue where that is the same.
+
+Invariant (I14): nothing stays behind for good, for whoever is left out is further behind, and so before others, in the next pass. And
+of those that have changed by as much, the nearest to the head come first: within a tenant no younger one gets before an older.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from global_scheduler.scan_plan import ScanPlan
+from global_scheduler.scan_view import StoredTuples
+
+_LEAST_AT_ONCE = 1_000
+_SHARE_AT_ONCE = 50
+"""Of a long queue one entry in so many: loading and ranking it takes longer as well."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CreditTurns:
+    """Positions of changed entries, each in one of these."""
+
+    first: NDArray[np.int64]
+    """To be stored with the pass; ascending."""
+    later: tuple[NDArray[np.int64], ...]
+    """To be stored after it, part by part: of these the credit alone is another one."""
+
+
+def credit_turns(stored: StoredTuples, plan: ScanPlan, least_at_once: int = _LEAST_AT_ONCE) -> CreditTurns:
+    """The turns for what the plan changes of what is stored."""
+    changed = plan.changed
+    at_once = max(least_at_once, len(plan.order) // _SHARE_AT_ONCE)
+    if len(changed) <= at_once:
+        return CreditTurns(changed, ())
+    is_news = _is_news(stored, plan)[changed]
+    only_credit = changed[~is_news]
+    distance = np.abs(plan.credit[only_credit] - stored.credit[only_credit])
+    by_turn = only_credit[np.lexsort((plan.rank[only_credit], -distance))]
+    first = np.sort(np.concatenate([changed[is_news], by_turn[:at_once]]))
+    later = tuple(by_turn[start : start + at_once] for start in range(at_once, len(by_turn), at_once))
+    return CreditTurns(first, later)
+
+
+def _is_news(stored: StoredTuples, plan: ScanPlan) -> NDArray[np.bool_]:
+    news = (
+        (stored.priority != plan.priority) | (stored.level != plan.level) | (stored.within_quota != plan.within_quota)
+    )
+    news[plan.promotions] = True
+    for at_limit in (stored.at_limit, plan.at_limit):
+        if at_limit is not None:
+            news |= at_limit
+    return news
