@@ -1,8 +1,9 @@
 """In which turns the changes of a scan pass are stored: what is news at once, credits that have only grown with age in parts.
 
 Rule: with the pass itself go all entries that stand elsewhere than before (another priority, level or side of the quota, never ranked,
-promoted, kept back or no longer), and so many of those that only have another credit. The rest follows in parts, until there is a
-newer pass. Those whose credit is the furthest from the stored one come first, in the order of the queue where that is the same.
+promoted, kept back or no longer). Those that only have another credit go with it where they are few; else they follow in parts, one
+at least, and further ones until there is something new to rank. Those whose credit is the furthest from the stored one come first, in
+the order of the queue where that is the same.
 
 Invariant (I14): nothing stays behind for good, for whoever is left out is further behind, and so before others, in the next pass. And
 of those that have changed by as much, the nearest to the head come first: within a tenant no younger one gets before an older.
@@ -43,9 +44,8 @@ def credit_turns(stored: StoredTuples, plan: ScanPlan, least_at_once: int = _LEA
     only_credit = changed[~is_news]
     distance = np.abs(plan.credit[only_credit] - stored.credit[only_credit])
     by_turn = only_credit[np.lexsort((plan.rank[only_credit], -distance))]
-    first = np.sort(np.concatenate([changed[is_news], by_turn[:at_once]]))
-    later = tuple(by_turn[start : start + at_once] for start in range(at_once, len(by_turn), at_once))
-    return CreditTurns(first, later)
+    later = tuple(by_turn[start : start + at_once] for start in range(0, len(by_turn), at_once))
+    return CreditTurns(changed[is_news], later)
 
 
 def _is_news(stored: StoredTuples, plan: ScanPlan) -> NDArray[np.bool_]:

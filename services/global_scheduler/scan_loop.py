@@ -123,9 +123,9 @@ class ScanLoop:
             return self._configuration.period_real_s
         decision, parts = self._later
         for part in parts:
+            await self._database.run(partial(record_credits, lease=lease, decision=decision, entries=part))
             if subscription.is_woken:
                 break
-            await self._database.run(partial(record_credits, lease=lease, decision=decision, entries=part))
         # Some may have got before where the auctions are by now: the next pass takes them back to the head.
         return min(self._configuration.period_real_s, _AFTER_LATER_REAL_S)
 
