@@ -2,11 +2,12 @@
 
 Rule: with the pass itself go all entries that stand elsewhere than before (another priority, level or side of the quota, never ranked,
 promoted, kept back or no longer). Those that only have another credit go with it where they are few; else they follow in parts, one
-at least, and further ones until there is something new to rank. Those whose credit is the furthest from the stored one come first, in
-the order of the queue where that is the same.
+at least, and further ones until there is something new to rank. First those whose credit has fallen, from the end of the queue on; then
+those whose credit has grown, from its head on.
 
-Invariant (I14): nothing stays behind for good, for whoever is left out is further behind, and so before others, in the next pass. And
-of those that have changed by as much, the nearest to the head come first: within a tenant no younger one gets before an older.
+Invariant (I14): whoever is stored stands before all that are not and should stand behind it, for these have grown too, and stand no
+better than they should. So the head of the queue is as decided however often the rest is left to the next pass, and whoever comes
+near the head is stored. The fallen come first because they would stand before others wrongly, for as long as they are not stored.
 """
 
 from __future__ import annotations
@@ -42,16 +43,15 @@ def credit_turns(stored: StoredTuples, plan: ScanPlan, least_at_once: int = _LEA
         return CreditTurns(changed, ())
     is_news = _is_news(stored, plan)[changed]
     only_credit = changed[~is_news]
-    distance = np.abs(plan.credit[only_credit] - stored.credit[only_credit])
-    by_turn = only_credit[np.lexsort((plan.rank[only_credit], -distance))]
+    has_grown, place = plan.credit[only_credit] > stored.credit[only_credit], plan.rank[only_credit]
+    by_turn = only_credit[np.lexsort((np.where(has_grown, place, -place), has_grown))]
     later = tuple(by_turn[start : start + at_once] for start in range(0, len(by_turn), at_once))
     return CreditTurns(changed[is_news], later)
 
 
 def _is_news(stored: StoredTuples, plan: ScanPlan) -> NDArray[np.bool_]:
-    news = (
-        (stored.priority != plan.priority) | (stored.level != plan.level) | (stored.within_quota != plan.within_quota)
-    )
+    news = np.asarray(stored.priority != plan.priority, np.bool_)
+    news |= (stored.level != plan.level) | (stored.within_quota != plan.within_quota)
     news[plan.promotions] = True
     for at_limit in (stored.at_limit, plan.at_limit):
         if at_limit is not None:

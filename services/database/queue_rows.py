@@ -6,8 +6,8 @@ wait that is over needs no look at the database.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class QueueRows:
     asked_priority: NDArray[np.generic]
     importance: NDArray[np.generic]
     at_limit: NDArray[np.generic]
-    not_before_s: NDArray[np.generic]
+    not_before_s: NDArray[np.float64]
     number: NDArray[np.generic]
     """Of the name, as the database has it."""
 
@@ -69,7 +69,7 @@ class QueueRows:
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> QueueRows:
         """Some of the rows, or all in another order."""
-        return _of_each(lambda column: column[chosen], self)
+        return _of_each(lambda columns: columns[0][chosen], self)
 
     def next_due_s(self, now: float) -> float | None:
         """When the next of those that must wait may be tried; None when none has to wait."""
@@ -79,7 +79,7 @@ class QueueRows:
     def due(self, now: float) -> PendingRows:
         """Those that need not wait any longer, for a scan pass."""
         is_due = self.not_before_s <= now
-        rows = self if is_due.all() else self.where(np.asarray(is_due))
+        rows = self if is_due.all() else self.where(is_due)
         return PendingRows(
             workloads=rows.workloads.tolist(),
             tenants=rows.tenants.tolist(),
@@ -133,7 +133,7 @@ def rows_from(row: TupleRow) -> QueueRows:
         asked_priority=unpacked(row[15], "int2", count),
         importance=unpacked(row[16], "int2", count),
         at_limit=unpacked(row[17], "bool", count),
-        not_before_s=unpacked(row[18], "float8", count),
+        not_before_s=np.asarray(unpacked(row[18], "float8", count), np.float64),
         number=unpacked(row[19], "int8", count),
     )
 
@@ -150,7 +150,7 @@ def updated(known: QueueRows, changed: QueueRows, present: NDArray[np.generic]) 
     None: that does not come to what is there, so that something has changed that is not among these.
     """
     stays = np.isin(known.number, present) & ~np.isin(known.number, changed.number)
-    together = known if len(changed) == 0 else _of_each(_appended, known.where(stays), changed)
+    together = known if len(changed) == 0 else _of_each(np.concatenate, known.where(stays), changed)
     if len(changed) == 0 and not stays.all():
         together = known.where(stays)
     if len(together) != len(present):
@@ -177,10 +177,7 @@ def _order(rows: QueueRows, first_new: int) -> NDArray[np.int64]:
     return order
 
 
-def _appended(first: NDArray[np.generic], second: NDArray[np.generic]) -> NDArray[np.generic]:
-    return np.concatenate([first, second])
-
-
-def _of_each(made_of: Callable[..., NDArray[np.generic]], *rows: QueueRows) -> QueueRows:
+def _of_each(made_of: Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]], *rows: QueueRows) -> QueueRows:
     """Each column made of those of the same name."""
-    return QueueRows(*(made_of(*(getattr(one, field.name) for one in rows)) for field in fields(QueueRows)))
+    columns = {field.name: made_of([getattr(one, field.name) for one in rows]) for field in fields(QueueRows)}
+    return replace(rows[0], **columns)

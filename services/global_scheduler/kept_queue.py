@@ -56,9 +56,8 @@ class KeptQueue:
         if self._known is None or self._known[0].server != moment.server:
             return None
         since, known = self._known
-        changed = await queue_change_store.load_changed(connection, since)
-        present = await queue_change_store.present(connection)
-        rows = await asyncio.to_thread(updated, known, changed, present)
+        changes = await queue_change_store.load_changes(connection, since)
+        rows = await asyncio.to_thread(updated, known, changes.changed, changes.present)
         if rows is None:
             _log.error("what has changed of the queue does not come to what is queued: it is loaded anew")
         return rows

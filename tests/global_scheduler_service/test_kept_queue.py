@@ -112,8 +112,8 @@ class _World:
         elif what == "dispatched":
             for name in await self.names("q.workload IS NOT NULL", number):
                 self.attempts[name] = self.attempts.get(name, 0) + 1
-                attempt = new_attempt(name, self.attempts[name])
-                await self.database.run(lambda connection, attempt=attempt: dispatch(connection, attempt))
+                async with self.database.transaction() as connection:
+                    await dispatch(connection, new_attempt(name, self.attempts[name]))
         elif what in {"preempted", "completed"}:
             for name in await self.names("w.state IN ('DISPATCHED', 'RUNNING')", number):
                 await self._end(name, State.PENDING if what == "preempted" else State.COMPLETED)
