@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,12 +151,13 @@ def updated(known: QueueRows, changed: QueueRows, present: NDArray[np.generic]) 
     None: that does not come to what is there, so that something has changed that is not among these.
     """
     stays = np.isin(known.number, present) & ~np.isin(known.number, changed.number)
-    together = known if len(changed) == 0 else _of_each(np.concatenate, known.where(stays), changed)
-    if len(changed) == 0 and not stays.all():
-        together = known.where(stays)
-    if len(together) != len(present):
+    unchanged = known if stays.all() else known.where(stays)
+    if len(unchanged) + len(changed) != len(present):
         return None
-    return together if len(changed) == 0 else together.where(_order(together, first_new=len(together) - len(changed)))
+    if len(changed) == 0:
+        return unchanged
+    together = _of_each(np.concatenate, unchanged, changed)
+    return together.where(_order(together, first_new=len(unchanged)))
 
 
 def same(one: QueueRows, other: QueueRows) -> bool:
@@ -179,5 +181,7 @@ def _order(rows: QueueRows, first_new: int) -> NDArray[np.int64]:
 
 def _of_each(made_of: Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]], *rows: QueueRows) -> QueueRows:
     """Each column made of those of the same name."""
-    columns = {field.name: made_of([getattr(one, field.name) for one in rows]) for field in fields(QueueRows)}
+    columns: dict[str, Any] = {
+        field.name: made_of([getattr(one, field.name) for one in rows]) for field in fields(QueueRows)
+    }
     return replace(rows[0], **columns)

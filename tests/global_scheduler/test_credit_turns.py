@@ -20,7 +20,7 @@ QUANTUM_S = 60.0
 def _first_turns(world: ScanWorld, view: ScanView, plan: ScanPlan, turns: CreditTurns) -> ScanWorld:
     """The world once the pass is stored, and one part of what comes after it."""
     written = {view.pending.workloads[entry] for part in (turns.first, *turns.later[:1]) for entry in part.tolist()}
-    position = {view.pending.workloads[entry]: plan.position(view, entry) for entry in range(len(view.pending))}
+    position = {str(view.pending.workloads[entry]): plan.position(view, entry) for entry in range(len(view.pending))}
     return replace(
         world,
         queued=tuple(
