@@ -1,7 +1,7 @@
 """The scan pass as the service makes it: ``python -m benchmarks.scan_pass_stored [--pending N] [--changed SHARE]``.
 
-On an embedded PostgreSQL that flushes every commit to disk: load the queue, the live attempts, the tenants and their
-use; decide; write the tuples that changed, with their events. Before each pass the stored tuples of the given share of
+On an embedded PostgreSQL that flushes every commit to disk: load the live attempts, the tenants and their use, and what has changed of
+the queue since the pass before; decide; write the tuples that changed, with their events. Before each pass the stored tuples of the given share of
 the queue are put wrong, so that exactly those must be written. The first pass, which writes every tuple, is measured
 apart.
 """
@@ -31,6 +31,7 @@ from services.database.connection import AnyConnection
 from services.database.embedded import start_embedded, stop_embedded
 from services.database.engine import Database
 from services.database.lease_store import GLOBAL_LEASE, Lease
+from services.global_scheduler.kept_queue import KeptQueue
 from services.global_scheduler.scan_decision import decide, load_snapshot
 from services.global_scheduler.scan_record import record_ranks
 
@@ -58,10 +59,10 @@ class Timings:
         }
 
 
-async def one_pass(database: Database, lease: Lease, timings: Timings) -> None:
+async def one_pass(database: Database, lease: Lease, kept: KeptQueue, timings: Timings) -> None:
     """What the scan loop does, but for the re-classifications: those are of attempts, not of the queue."""
     started_s = time.perf_counter()
-    snapshot = await database.run(partial(load_snapshot, now=_NOW_S, settings=_SETTINGS), snapshot=True)
+    snapshot = await database.run(partial(load_snapshot, now=_NOW_S, settings=_SETTINGS, kept=kept), snapshot=True)
     loaded_s = time.perf_counter()
     decision = decide(snapshot, _SETTINGS)
     decided_s = time.perf_counter()
@@ -134,8 +135,8 @@ async def measure(database: Database, pending: int, changed_share: float) -> Non
     await database.run(partial(fill, world=world))
     lease = await database.run(partial(_acquire, duration_s=3600.0))
     work = {"pending": pending, "tenants": len(world.tenants), "running": len(world.running.workloads), "seed": 1}
-    first = Timings()
-    await one_pass(database, lease, first)
+    first, kept = Timings(), KeptQueue()
+    await one_pass(database, lease, kept, first)
     _require(first.changed == [pending], f"the first pass changed {first.changed} entries, not all {pending}")
     report("scan_pass_stored_first", work | {"changed": pending}, first.whole_s, "none of its own", first.parts())
 
@@ -146,7 +147,7 @@ async def measure(database: Database, pending: int, changed_share: float) -> Non
         if repetition == 1:
             timings = Timings()  # the one before warmed everything up
         await database.run(partial(put_wrong, workloads=generator.choice(names, wanted, replace=False)))
-        await one_pass(database, lease, timings)
+        await one_pass(database, lease, kept, timings)
     _require(set(timings.changed) == {wanted}, f"passes changed {timings.changed} entries, not {wanted} each")
     report("scan_pass_stored", work | {"changed": wanted}, timings.whole_s, _BUDGET, timings.parts())
 

@@ -10,6 +10,7 @@ _HEADER_BYTES = 20
 
 _ELEMENTS = {
     "float8": np.dtype([("length", ">i4"), ("value", ">f8")]),
+    "int8": np.dtype([("length", ">i4"), ("value", ">i8")]),
     "int4": np.dtype([("length", ">i4"), ("value", ">i4")]),
     "int2": np.dtype([("length", ">i4"), ("value", ">i2")]),
     "bool": np.dtype([("length", ">i4"), ("value", "?")]),

@@ -21,9 +21,9 @@ from domain.events import EventKind
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.rank import QueuePosition, Standing
-from global_scheduler.scan_view import NONE_ASKED, NOT_RANKED
+from global_scheduler.scan_view import NONE_ASKED
 from global_scheduler.view_builder import PendingRows, RunningRows
-from services.database import event_store
+from services.database import event_store, queue_change_store
 from services.database.array_text import number_array, text_array
 from services.database.columns import joined, packed, split, unpacked
 from services.database.connection import AnyConnection
@@ -40,21 +40,6 @@ _ARRAYS = (number_array, number_array, number_array, number_array, text_array)
 
 _BEFORE_ALL = (-1, 0, 0.0, 0.0, "")
 """Comes before every entry."""
-
-_PENDING = f"""
-    SELECT count(*), {joined("workload")}, {joined("tenant")}, {packed("submitted_s")}, {joined("gpu_model")},
-           {packed("gpus")}, {packed("cpus")}, {packed(f"coalesce(priority, {NOT_RANKED}::smallint)")},
-           {packed("level")}, {packed("credit")}, {packed("within_quota")},
-           {packed("coalesce(queued_since_s, submitted_s)")}, {packed("attained_gpu_s")},
-           {packed("attained_s")}, {packed("coalesce(first_started_s, 'infinity')")},
-           array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
-           array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL),
-           {packed(f"coalesce(asked_priority, {NONE_ASKED}::smallint)")},
-           array_agg(place) FILTER (WHERE importance IS NOT NULL),
-           array_agg(importance) FILTER (WHERE importance IS NOT NULL), {packed("at_limit")}
-      FROM (SELECT *, row_number() OVER () - 1 AS place
-              FROM (SELECT * FROM queue_entries WHERE not_before_s <= %s ORDER BY submitted_s, workload) AS ordered
-           ) AS entries"""
 
 _RUNNING = f"""
     SELECT count(*), {joined("workload")}, {packed("attempt")}, {joined("tenant")},
@@ -123,42 +108,7 @@ async def over_quota_gpus(connection: AnyConnection) -> dict[TenantId, int]:
 
 async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
     """Every queued workload that need not wait any longer, by (submit time, id)."""
-    async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(_PENDING, (now,))
-        row = await cursor.fetchone()
-    if row is None:
-        raise LookupError("an aggregate without a row")
-    # A hundred thousand names take a while: calls are answered meanwhile.
-    return await asyncio.to_thread(_pending_rows, row)
-
-
-def _pending_rows(row: TupleRow) -> PendingRows:
-    count = int(row[0])
-    more_gpus: list[Mapping[str, int] | None] = [None] * count
-    for place, more in zip(row[15] or (), row[16] or (), strict=True):
-        more_gpus[place] = more
-    priority = unpacked(row[7], "int2", count)
-    return PendingRows(
-        workloads=[WorkloadId(name) for name in split(row[1])],
-        tenants=[TenantId(name) for name in split(row[2])],
-        submitted_s=unpacked(row[3], "float8", count),
-        # A model is never empty here, but a column of one empty name would look like no column.
-        gpu_model=split(row[4]),
-        gpus=unpacked(row[5], "int4", count),
-        cpus=unpacked(row[6], "float8", count),
-        more_gpus=more_gpus,
-        stored_priority=[None if value == NOT_RANKED else value for value in priority.tolist()],
-        stored_level=unpacked(row[8], "int2", count),
-        stored_credit=unpacked(row[9], "float8", count),
-        stored_within_quota=unpacked(row[10], "bool", count),
-        queued_since_s=unpacked(row[11], "float8", count),
-        attained_gpu_s=unpacked(row[12], "float8", count),
-        attained_s=unpacked(row[13], "float8", count),
-        first_started_s=unpacked(row[14], "float8", count),
-        asked_priority=unpacked(row[17], "int2", count),
-        importance=dict(zip(row[18] or (), row[19] or (), strict=True)),
-        stored_at_limit=unpacked(row[20], "bool", count),
-    )
+    return (await queue_change_store.load_all(connection)).due(now)
 
 
 async def load_running(connection: AnyConnection) -> RunningRows:
@@ -230,6 +180,27 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
     written = [WorkloadId(row[0]) for row in await cursor.fetchall()]
     await _keep_back(connection, {name: ranked.at_limit[name] for name in written if name in ranked.at_limit})
     return written
+
+
+async def store_credits(
+    connection: AnyConnection, workloads: Sequence[WorkloadId], credit: ArrayLike, was: ArrayLike
+) -> None:
+    """Writes credits of entries that stand where they stood. One that has another credit by now than it had, is not ranked any
+    more, or is locked just now, is left to the next pass.
+    """
+    await connection.execute(
+        """WITH u AS MATERIALIZED (
+                    SELECT * FROM unnest(%s::text[], %s::float8[], %s::float8[]) AS u (workload, credit, was)),
+                free AS MATERIALIZED (
+                    SELECT q.workload FROM queue_entries q JOIN u USING (workload)
+                     WHERE q.credit = u.was AND q.priority IS NOT NULL FOR UPDATE OF q SKIP LOCKED)
+           UPDATE queue_entries q SET credit = u.credit FROM u JOIN free USING (workload) WHERE q.workload = u.workload""",
+        (
+            _array(workloads),
+            _array(np.asarray(credit, dtype=np.float64).tolist()),
+            _array(np.asarray(was, dtype=np.float64).tolist()),
+        ),
+    )
 
 
 async def _keep_back(connection: AnyConnection, sentences: Mapping[WorkloadId, str]) -> None:
@@ -395,13 +366,6 @@ async def ranks_of(connection: AnyConnection, positions: Sequence[QueuePosition]
         [_ARRAYS[place % len(_ARRAYS)](column) for place, column in enumerate(zip(*spans, strict=True))],
     )
     return {WorkloadId(row[0]): int(row[1]) for row in await cursor.fetchall()}
-
-
-async def next_due_s(connection: AnyConnection, now: float) -> float | None:
-    """When the next of those that must wait after a failure may be ranked; None when none has to wait."""
-    cursor = await connection.execute("SELECT min(not_before_s) FROM queue_entries WHERE not_before_s > %s", (now,))
-    row = await cursor.fetchone()
-    return None if row is None else row[0]
 
 
 # ---------------------------------------------------------------- room for gangs

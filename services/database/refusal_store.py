@@ -193,16 +193,23 @@ async def mark_asked(connection: AnyConnection, workloads: Sequence[WorkloadId],
 
 
 async def mark_alike(connection: AnyConnection) -> list[MarkedEntry]:
-    """Tells entries that are passed over what was told to the one of their kind that was asked; so many at most."""
+    """Tells entries that are passed over what was told to the one of their kind that was asked; so many at most.
+
+    Kind by kind in the order of the index queue_kinds, which finds those that were not told yet: most were, as a rule all.
+    """
     cursor = await connection.execute(
-        """WITH alike AS (
+        """WITH alike AS MATERIALIZED (
                 SELECT q.workload, r.state, replace(r.reason, r.workload, q.workload) AS reason, r.diagnosis
                   FROM auction_refusals r
-                  JOIN queue_entries q ON q.kind = r.kind AND q.within_quota = r.within_quota
-                   AND q.state = ANY(CASE r.state WHEN %s THEN %s::text[] ELSE %s::text[] END)
-                   AND (q.priority, q.level) >= (r.priority, r.level) AND r.tenant IN ('', q.tenant)
-                 WHERE r.holds AND NOT EXISTS (SELECT FROM awards a WHERE a.workload = q.workload)
-                 ORDER BY q.workload LIMIT %s FOR UPDATE OF q SKIP LOCKED)
+                 CROSS JOIN LATERAL (
+                       SELECT e.workload FROM queue_entries e
+                        WHERE e.kind = r.kind AND e.within_quota = r.within_quota
+                          AND e.state = ANY(CASE r.state WHEN %s THEN %s::text[] ELSE %s::text[] END)
+                          AND (e.priority, e.level) >= (r.priority, r.level) AND r.tenant IN ('', e.tenant)
+                          AND NOT EXISTS (SELECT FROM awards a WHERE a.workload = e.workload)
+                        ORDER BY e.kind, e.within_quota, e.state, e.priority, e.level LIMIT %s
+                          FOR UPDATE OF e SKIP LOCKED) AS q
+                 WHERE r.holds LIMIT %s)
            UPDATE queue_entries q SET state = alike.state, reason = alike.reason, diagnosis = alike.diagnosis
              FROM alike WHERE alike.workload = q.workload
         RETURNING q.workload, q.tenant, q.priority, q.level, q.state, q.reason, q.diagnosis""",
@@ -210,6 +217,7 @@ async def mark_alike(connection: AnyConnection) -> list[MarkedEntry]:
             State.WAITING.value,
             [State.PENDING.value, State.AWAITING_DATA.value],
             [State.PENDING.value, State.WAITING.value],
+            MARKED_AT_ONCE,
             MARKED_AT_ONCE,
         ),
     )

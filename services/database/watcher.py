@@ -32,6 +32,11 @@ class Subscription:
     def wake(self) -> None:
         self._woken.set()
 
+    @property
+    def is_woken(self) -> bool:
+        """Whether there has been a wake-up since the last wait."""
+        return self._woken.is_set()
+
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the next wake-up; False when none came in time.
 

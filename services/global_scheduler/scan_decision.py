@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,9 @@ from global_scheduler.usage_window import WindowedUse, window_averages
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
 from services.database import changed_workload_store, estimate_store, queue_store, tenant_store, usage_store
 from services.database.connection import AnyConnection
+from services.database.queue_rows import QueueRows
 from services.database.queue_store import StoredScanPass
+from services.global_scheduler.kept_queue import KeptQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,14 @@ class ScanDecision:
 
 
 async def load_snapshot(
-    connection: AnyConnection, now: float, settings: ScanSettings, estimates: EstimatesSection | None = None
+    connection: AnyConnection,
+    now: float,
+    settings: ScanSettings,
+    estimates: EstimatesSection | None = None,
+    kept: KeptQueue | None = None,
 ) -> ScanSnapshot:
-    """Everything a pass looks at. The connection's transaction must be a snapshot."""
+    """Everything a pass looks at. The connection's transaction must be a snapshot. `kept`: the queue as the pass before saw it."""
+    queue = await (kept or KeptQueue()).rows(connection)
     return ScanSnapshot(
         now=now,
         tenants=await tenant_store.load_tenants(connection),
@@ -73,17 +81,19 @@ async def load_snapshot(
             now,
             settings.credit.usage_window_s,
         ),
-        pending=await load_pending(connection, now, estimates),
+        pending=await _pending(connection, queue, now, estimates),
         running=await load_running(connection, now, estimates),
-        next_due_s=await queue_store.next_due_s(connection, now),
+        next_due_s=queue.next_due_s(now),
         last_pass=await queue_store.newest_scan_pass(connection),
         changes_revision=await changed_workload_store.newest_revision(connection),
     )
 
 
-async def load_pending(connection: AnyConnection, now: float, estimates: EstimatesSection | None) -> PendingRows:
-    """The queue, with estimates where they are wanted."""
-    rows = await queue_store.load_pending(connection, now)
+async def _pending(
+    connection: AnyConnection, queue: QueueRows, now: float, estimates: EstimatesSection | None
+) -> PendingRows:
+    """Those that may be tried, with estimates where they are wanted."""
+    rows = await asyncio.to_thread(queue.due, now)
     if estimates is None:
         return rows
     return replace(rows, estimates=await estimate_store.of_pending(connection, now, estimates.assumed_run_s))

@@ -139,14 +139,21 @@ def _reclassified_event(change: Reclassification, attempt: LockedAttempt, now: f
 
 
 async def record_ranks(
-    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock, *, reclassified: int
+    connection: AnyConnection,
+    lease: Lease,
+    decision: ScanDecision,
+    clock: Clock,
+    *,
+    reclassified: int,
+    entries: NDArray[np.int64] | None = None,
 ) -> int:
     """Stores the new order of the queue, with an event for each entry whose standing is another one.
 
-    Returns the number of the pass.
+    Returns the number of the pass. `entries`: those of the changed ones that are stored with it, all that are news among them; None: all.
     """
     plan, pending = decision.plan, decision.view.pending
-    changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
+    entries = plan.changed if entries is None else entries
+    changed = entries[~np.isin(entries, await _left_unpromoted(connection, decision, clock))]
     # What asks for something else since the pass looked at it is ranked by the next one.
     outdated = await changed_workload_store.changed_since(connection, decision.changes_revision)
     if outdated:
@@ -174,6 +181,20 @@ async def record_ranks(
     await lease_store.assert_held(connection, lease)
     wake_after_commit(connection, AUCTION_CHANNEL)
     return number
+
+
+async def record_credits(
+    connection: AnyConnection, lease: Lease, decision: ScanDecision, entries: NDArray[np.int64]
+) -> None:
+    """Stores the credits of entries of which nothing else has changed; people are told of it by no event."""
+    plan, pending = decision.plan, decision.view.pending
+    await queue_store.store_credits(
+        connection,
+        [pending.workloads[entry] for entry in entries.tolist()],
+        plan.credit[entries],
+        pending.stored.credit[entries],
+    )
+    await lease_store.assert_held(connection, lease)
 
 
 def kept_back(decision: ScanDecision, changed: NDArray[np.int64]) -> dict[WorkloadId, str]:

@@ -131,6 +131,34 @@ def test_ranks_reach_only_entries_that_are_there_and_free(database_url: str) -> 
     asyncio.run(scenario())
 
 
+def test_credits_reach_only_entries_that_stand_as_they_were_seen(database_url: str) -> None:
+    """Of five one is as it was; the others have another credit, are not ranked any more, are being dispatched, have left."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: submit(connection, [submission(n) for n in range(1, 6)]))
+            names = [WorkloadId(f"w{n:06d}") for n in range(1, 6)]
+            await database.run(
+                lambda connection: queue_store.store_ranks(
+                    connection, _ranked([_position(n, 1, 0.1) for n in range(1, 6)])
+                )
+            )
+            async with database.transaction() as connection:
+                await connection.execute("UPDATE queue_entries SET credit = 5 WHERE workload = 'w000002'")
+                await connection.execute("UPDATE queue_entries SET priority = NULL WHERE workload = 'w000003'")
+                await connection.execute("DELETE FROM queue_entries WHERE workload = 'w000005'")
+            async with database.transaction() as dispatching:
+                await dispatching.execute("SELECT FROM queue_entries WHERE workload = 'w000004' FOR UPDATE")
+                await database.run(
+                    lambda connection: queue_store.store_credits(connection, names, [1 / 3] * 5, [0.1] * 5)
+                )
+            pending = await database.run(lambda connection: queue_store.load_pending(connection, 2_000.0))
+            assert_array_equal(pending.stored_credit, [1 / 3, 5.0, 0.1, 0.1])
+            assert list(pending.stored_priority) == [1, 1, None, 1]
+
+    asyncio.run(scenario())
+
+
 def test_scan_pass_from_the_database_and_back(database_url: str) -> None:
     """What a pass writes is what the next one loads: nothing changes any more."""
     batch = [submission(n, specification(ADS if n % 2 else VISION, gpus=4)) for n in range(1, 9)]

@@ -105,6 +105,22 @@ async def _ledger(service: Service) -> list[tuple[object, ...]]:
 # ---------------------------------------------------------------- the queue
 
 
+def test_many_credits_are_stored_after_the_pass_without_another_event(database_url: str) -> None:
+    """More than go with a pass have only another credit than was decided: all are put right, and a newcomer is ranked."""
+
+    async def scenario(service: Service) -> None:
+        await service.until_ranked(*await _submit(service, 1_000), *await _submit(service, 100))
+        (events,) = await service.rows("SELECT count(*) FROM events WHERE event = 'ranked'")
+        await service.rows("UPDATE queue_entries SET credit = credit - 1 RETURNING workload")
+        await service.until_ranked(*await _submit(service, 1))
+        # Some may have become a minute older.
+        while await service.rows("SELECT FROM queue_entries HAVING max(credit) - min(credit) > 0.5"):
+            pass
+        assert await service.rows("SELECT count(*) - 1 FROM events WHERE event = 'ranked'") == [events]
+
+    in_service(database_url, scenario)
+
+
 def test_the_first_pass_is_recorded_and_an_empty_queue_needs_no_more(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         first = await _until_pass(service, 0)
