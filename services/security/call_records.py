@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Final
 
@@ -61,6 +62,15 @@ class CallRecords:
         await self._store(call.ended(refusal.code.name, f"{refusal.sentence}{more}"))
 
     async def _store(self, entry: AuditEntry) -> None:
+        storing = asyncio.ensure_future(self._try_to_store(entry))
+        try:
+            await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            # The caller leaves now: what was done is to have its record all the same.
+            await asyncio.gather(storing, return_exceptions=True)
+            raise
+
+    async def _try_to_store(self, entry: AuditEntry) -> None:
         try:
             await self._database.run(
                 lambda connection: audit_store.append(connection, entry), give_up_after_s=_PATIENCE_REAL_S
