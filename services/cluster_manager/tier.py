@@ -69,7 +69,8 @@ class ClusterManagerTier:
     ) -> None:
         """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only. `authentication` None:
         nobody is asked who is calling."""
-        self._authorization = Authorization(authentication, ClusterCallChecks(database), principal_of_peer)
+        by_certificate = principal_of_peer if configuration.tls.security().asks_for_certificates() else None
+        self._authorization = Authorization(authentication, ClusterCallChecks(database), by_certificate)
         self._cluster = cluster
         self._database = database
         self._clock = clock

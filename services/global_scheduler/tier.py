@@ -124,7 +124,8 @@ class GlobalSchedulerTier:
             self._packages, require_ready=self._require_ready, require_room=self._room.require_room
         )
 
-        authorization = Authorization(authentication, GlobalCallChecks(database), principal_of_peer)
+        by_certificate = principal_of_peer if configuration.tls.security().asks_for_certificates() else None
+        authorization = Authorization(authentication, GlobalCallChecks(database), by_certificate)
         access = AccessServicer(database, require_ready=self._require_ready)
         self._server = _server_of(servicer, data_placement, packages, access, configuration, metrics, authorization)
 

@@ -40,7 +40,7 @@ from services.global_scheduler.request_checks import Checks, several_workloads
 from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import Surroundings
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
-from services.security.audit import audited
+from services.security.audit import audited, put_off_record
 from services.wire.workloads import specification_from_proto, specification_to_proto, state_to_proto
 from topmast.v1 import global_scheduler_pb2 as messages
 from topmast.v1 import workload_pb2
@@ -170,6 +170,8 @@ class UserRequests:
                         f"has ended, and {other} has not: what has ended is submitted anew; requeue them apart",
                     )
                 )
+            if ended:
+                put_off_record()
             stopped = _with(outcomes, Outcome.STOPPED)
             if stopped:
                 await user_request_store.ask_to_requeue(connection, stopped, asked_by)

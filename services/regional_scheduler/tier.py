@@ -71,13 +71,15 @@ class RegionalSchedulerTier:
         self._configuration = configuration
         self._session: RegionSession | None = None
         servicer = RegionalSchedulerServicer(region, lambda: self._session, clock)
+        asked = configuration.tls.security().asks_for_certificates(between_tiers=True)
+        by_certificate = principal_of_peer if asked else None
         self._server = TierServer(
             [regional_scheduler_pb2.DESCRIPTOR.services_by_name["RegionalScheduler"]],
             lambda server: regional_scheduler_pb2_grpc.add_RegionalSchedulerServicer_to_server(servicer, server),
             configuration.requests,
             tier=f"{REGIONAL_PREFIX}{region}",
             metrics=metrics,
-            authorization=Authorization(authentication, certificate=principal_of_peer),
+            authorization=Authorization(authentication, certificate=by_certificate),
             security=configuration.tls.security(),
             between_tiers=True,
         )

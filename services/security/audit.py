@@ -32,18 +32,21 @@ _LONGEST_REASON = 1_000
 class AuditedCall:
     """One that is under way."""
 
-    __slots__ = ("before", "entry", "is_recorded")
+    __slots__ = ("before", "entry", "is_put_off", "is_recorded")
 
     def __init__(self, entry: AuditEntry) -> None:
         self.entry = entry
         self.before: Mapping[str, Any] | None = None
         self.is_recorded = False
         """In a transaction that has been committed, or is about to be."""
+        self.is_put_off = False
+        """The present transaction does not do it."""
 
     def ended(self, outcome: str = audit_store.DONE, reason: str = "") -> AuditEntry:
         """The record of it."""
         reason = without_passwords(reason)[:_LONGEST_REASON]
-        return replace(self.entry, outcome=outcome, reason=reason, before=self.before)
+        before = None if self.before is None else without_passwords_within(self.before)
+        return replace(self.entry, outcome=outcome, reason=reason, before=before)
 
 
 _PRESENT: ContextVar[AuditedCall | None] = ContextVar("audited_call", default=None)
@@ -83,6 +86,13 @@ def note_before(before: Mapping[str, Any]) -> None:
         call.before = before
 
 
+def put_off_record() -> None:
+    """In an audited transaction that only looks: what is asked for is done after it, and recorded when the call has ended."""
+    call = _PRESENT.get()
+    if call is not None:
+        call.is_put_off = True
+
+
 def audited(
     operation: Callable[[AnyConnection], Awaitable[_Result]],
     before: Callable[[AnyConnection], Awaitable[Mapping[str, Any]]] | None = None,
@@ -93,12 +103,13 @@ def audited(
         return operation
 
     async def recorded(connection: AnyConnection) -> _Result:
-        call.is_recorded = False
+        call.is_recorded = call.is_put_off = False
         if before is not None:
             call.before = await before(connection)
         result = await operation(connection)
-        await audit_store.append(connection, call.ended())
-        call.is_recorded = True
+        if not call.is_put_off:
+            await audit_store.append(connection, call.ended())
+            call.is_recorded = True
         return result
 
     return recorded

@@ -1,12 +1,14 @@
 """Lets a call in when its caller is known, and may make it; the servicers find the caller in `present_principal`.
 
-A call with a bearer token is judged before its request is read. Calls that go on (streams) end when their token is revoked.
+A call with a bearer token is judged before its request is read. Calls that go on (streams) end when their token is revoked, or
+their certificate ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -62,13 +64,16 @@ class Authorization(grpc.aio.ServerInterceptor):
         authentication: Authentication | None = None,
         checks: CallChecks | None = None,
         certificate: Callable[[Mapping[str, Any]], Principal | None] | None = None,
+        *,
+        real_time_s: Callable[[], float] = time.time,
     ) -> None:
         """`authentication` None: nobody is asked. `certificate`: whom the client's certificate stands for, by what gRPC knows of
-        the connection; it is asked where no token came."""
+        the connection; it is asked where no token came, when the request has been read. None: the server asks for none."""
         self._authentication = authentication or NobodyAsked()
         self._asks = authentication is not None
         self._checks = checks or NoChecks()
         self._certificate = certificate
+        self._real_time_s = real_time_s
 
     async def intercept_service(
         self,
@@ -149,7 +154,7 @@ class Authorization(grpc.aio.ServerInterceptor):
                 if not streams:
                     yield request
                     return
-                async with self._while_valid(call):
+                async with self._while_valid(call, principal):
                     yield request
             finally:
                 # A stream that its caller leaves may be closed by another task, which answers another call.
@@ -172,7 +177,19 @@ class Authorization(grpc.aio.ServerInterceptor):
         principal = None if self._certificate is None else self._certificate(context.auth_context())
         if principal is None:
             raise refusals.no_token()
+        self._require_certificate(principal)
         return principal
+
+    def _require_certificate(self, principal: Principal) -> None:
+        """Raises Unauthenticated once it has ended: a connection that was made before that may last."""
+        if principal.expires_real_s is not None and principal.expires_real_s <= self._real_time_s():
+            raise refusals.certificate_ended(principal.name)
+
+    async def _require_valid(self, call: _Call, principal: Principal) -> None:
+        if call.presented is None:
+            self._require_certificate(principal)
+        else:
+            await self._authentication.principal(call.presented)
 
     async def _checked_parts(self, parts: AsyncIterator[Any], method: str, principal: Principal) -> AsyncIterator[Any]:
         first = True
@@ -183,9 +200,9 @@ class Authorization(grpc.aio.ServerInterceptor):
             yield part
 
     @asynccontextmanager
-    async def _while_valid(self, call: _Call) -> AsyncIterator[None]:
-        """Ends a call that goes on when its token is not valid any more."""
-        if call.presented is None or not self._asks:
+    async def _while_valid(self, call: _Call, principal: Principal) -> AsyncIterator[None]:
+        """Ends a call that goes on when its token, or its certificate, is not valid any more."""
+        if not self._asks:
             yield
             return
         task = asyncio.current_task()
@@ -195,7 +212,7 @@ class Authorization(grpc.aio.ServerInterceptor):
             while True:
                 await asyncio.sleep(KEPT_REAL_S)
                 try:
-                    await self._authentication.principal(call.presented)
+                    await self._require_valid(call, principal)
                 except Unavailable:
                     continue
                 except CallRefused as refusal:

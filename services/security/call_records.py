@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Final
 
@@ -12,7 +13,7 @@ from services.database import audit_store
 from services.database.audit_store import AuditEntry
 from services.database.engine import Database
 from services.database.errors import DatabaseFull, DatabaseUnavailable
-from services.grpc_errors import CallRefused
+from services.grpc_errors import CallRefused, StandsBy
 from services.security.audit import AuditedCall
 from services.security.principal import Principal
 from services.security.refusal_records import RefusalRecords
@@ -54,13 +55,24 @@ class CallRecords:
         if call.is_recorded and refusal.code is grpc.StatusCode.CANCELLED:
             # Its record was in a transaction, with what it did: either both are there, or neither is.
             return
-        skipped = 0 if refusal.code in _MAY_HAVE_BEEN_DONE else self._refusals.admit(principal)
+        # Who stands by has done nothing, and is asked again and again.
+        may_be_done = refusal.code in _MAY_HAVE_BEEN_DONE and not isinstance(refusal, StandsBy)
+        skipped = 0 if may_be_done else self._refusals.admit(principal)
         if skipped is None:
             return
         more = f" ({skipped} more refusals before this one were not recorded)" if skipped else ""
         await self._store(call.ended(refusal.code.name, f"{refusal.sentence}{more}"))
 
     async def _store(self, entry: AuditEntry) -> None:
+        storing = asyncio.ensure_future(self._try_to_store(entry))
+        try:
+            await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            # The caller leaves now: what was done is to have its record all the same.
+            await asyncio.gather(storing, return_exceptions=True)
+            raise
+
+    async def _try_to_store(self, entry: AuditEntry) -> None:
         try:
             await self._database.run(
                 lambda connection: audit_store.append(connection, entry), give_up_after_s=_PATIENCE_REAL_S

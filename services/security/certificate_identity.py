@@ -67,6 +67,12 @@ def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> CertificateIde
     return _only([name.decode(errors="replace") for name in names])
 
 
+def peer_ends_real_s(auth_context: Mapping[str, Iterable[bytes]]) -> float | None:
+    """When the certificate of a gRPC peer ends, which was verified when the connection was made; None for a peer without one."""
+    found = next(iter(auth_context.get("x509_pem_cert", ())), None)
+    return None if found is None else x509.load_pem_x509_certificate(found).not_valid_after_utc.timestamp()
+
+
 def _only(uris: Iterable[str]) -> CertificateIdentity | None:
     found = [uri for uri in uris if uri.startswith(f"{SCHEME}:")]
     return identity_from_uri(found[0]) if len(found) == 1 else None

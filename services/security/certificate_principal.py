@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from services.security.certificate_identity import CertificateIdentity, peer_identity
+from services.security.certificate_identity import CertificateIdentity, peer_ends_real_s, peer_identity
 from services.security.principal import Principal, PrincipalKind
 from services.security.roles import MAY_HAVE_TENANTS, NEEDS_TENANTS, Role
 
@@ -17,7 +17,8 @@ def principal_of_peer(auth_context: Mapping[str, Any]) -> Principal | None:
         return None
     role = Role(identity.role)
     tenants = frozenset(identity.tenants) if identity.tenants else None
-    return Principal(identity.name or role.value, role, tenants, PrincipalKind.CERTIFICATE, identity.uri())
+    name, ends_real_s = identity.name or role.value, peer_ends_real_s(auth_context)
+    return Principal(name, role, tenants, PrincipalKind.CERTIFICATE, identity.uri(), ends_real_s)
 
 
 def problem_of(identity: CertificateIdentity) -> str | None:

@@ -30,6 +30,11 @@ def expired(name: str) -> Unauthenticated:
     return Unauthenticated(f"token {name} has expired; {_HOW}")
 
 
+def certificate_ended(name: str) -> Unauthenticated:
+    """The connection was made before that."""
+    return Unauthenticated(f"the certificate of {name} has ended; get a new one (topmast certs client makes one)")
+
+
 def revoked(name: str) -> Unauthenticated:
     return Unauthenticated(f"token {name} was revoked; {_HOW}")
 

@@ -66,11 +66,15 @@ class TransportSecurity:
     files: TransportFiles | None = None
     requires_client_certificates: bool = False
 
+    def asks_for_certificates(self, *, between_tiers: bool = False) -> bool:
+        """Whether a server asks its callers for one."""
+        return self.files is not None and (between_tiers or self.requires_client_certificates)
+
     def server_credentials(self, *, between_tiers: bool) -> grpc.ServerCredentials | None:
         """None for plain text. What it accepts, and shows, follows the files. Raises CertificatesUnusable."""
         if self.files is None:
             return None
-        required = between_tiers or self.requires_client_certificates
+        required = self.asks_for_certificates(between_tiers=between_tiers)
         certificates = _FollowedFiles(self.files, required=required)
         return grpc.dynamic_ssl_server_credentials(certificates.first, certificates.changed, required)  # type: ignore[arg-type]  # None says that nothing has changed
 

@@ -9,7 +9,7 @@ import grpc
 from services.database import audit_store
 from services.database.audit_store import AuditFilter
 from services.database.engine import Database
-from services.grpc_errors import CallRefused, InvalidArgument, Unavailable
+from services.grpc_errors import CallRefused, InvalidArgument, StandsBy, Unavailable
 from services.security.audit import begin_audit
 from services.security.call_records import CallRecords
 from services.security.principal import Principal, PrincipalKind
@@ -31,9 +31,10 @@ def test_never_do_refusals_hide_what_may_have_been_done(database_url: str) -> No
 
             for _ in range(AT_ONCE + 3):
                 await refused(InvalidArgument.of("names", "are none"))
+            await refused(StandsBy("global scheduler", None))
             await refused(Unavailable("it is done in east, but region west says: it is away"))
             await refused(CallRefused(grpc.StatusCode.CANCELLED, "broken off"))
-            found = await database.run(lambda connection: audit_store.load(connection, AuditFilter(), 2))
-            assert [one.entry.outcome for one in found] == ["CANCELLED", "UNAVAILABLE"]
+            found = await database.run(lambda connection: audit_store.load(connection, AuditFilter(), 3))
+            assert [one.entry.outcome for one in found] == ["CANCELLED", "UNAVAILABLE", "INVALID_ARGUMENT"]
 
     asyncio.run(scenario())

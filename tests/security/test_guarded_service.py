@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psycopg
@@ -92,6 +93,20 @@ async def _isolation(guarded: GuardedService) -> None:
         assert all(isinstance(told[place], NotFoundError) for place in (3, 5))
 
 
+async def _nobody(guarded: GuardedService) -> None:
+    """The requests of callers without a token are not even read."""
+    for tier, method in (
+        ("global", "GlobalScheduler/SubmitWorkload"),
+        ("regional", "RegionalScheduler/GetInventory"),
+        ("cluster", "ClusterManager/GetStatus"),
+    ):
+        async with guarded.channel(tier) as channel:
+            ask: Any = channel.unary_unary(f"/topmast.v1.{method}")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await ask(b"\xff")
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, refused.value.details()
+
+
 async def _audit(guarded: GuardedService, admin: AsyncClient) -> None:
     async with guarded.client(guarded.tokens["operator"]) as operator:
         await operator.cancel(guarded.waiting[FOREIGN], reason="it blocks others")
@@ -113,6 +128,18 @@ async def _audit(guarded: GuardedService, admin: AsyncClient) -> None:
     assert [one.outcome for one in made].count("INVALID_ARGUMENT") == 3
     # What was done is recorded once.
     assert sum(one.outcome == "done" and one.actor_kind == "token" for one in made) == 1
+
+
+async def _requeued(guarded: GuardedService, admin: AsyncClient) -> None:
+    """What has ended is submitted anew after the transaction that looks: there is one record, as it ended."""
+    ended = guarded.waiting[FOREIGN]
+    async with guarded.client(guarded.tokens["operator"]) as operator:
+        with pytest.raises(InvalidArgumentError, match="idempotency_key: must be at most 256"):
+            await operator.requeue([ended], idempotency_key="k" * 257)
+        await operator.requeue([ended])
+    requeued = [one async for one in admin.access.audit(action="RequeueWorkloads")]
+    assert [(one.subjects, one.outcome) for one in requeued] == [((ended,), "done"), ((ended,), "INVALID_ARGUMENT")]
+    assert (requeued[0].before or {})[ended]["state"] == "CANCELLED"
 
 
 async def _broken_off(guarded: GuardedService, admin: AsyncClient) -> None:
@@ -215,7 +242,9 @@ def test_tokens_tenants_and_the_audit_log(database_url: str, tmp_path: Path) -> 
         ):
             await _tokens(guarded, admin)
             await _isolation(guarded)
+            await _nobody(guarded)
             await _audit(guarded, admin)
+            await _requeued(guarded, admin)
             await _broken_off(guarded, admin)
             await _sessions(guarded, admin)
             await _secrets(guarded, admin)
