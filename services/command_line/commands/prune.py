@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +13,7 @@ import typer
 from services.command_line.extras import Extra
 from services.command_line.failures import reported
 from services.command_line.files import replayable
+from services.command_line.log_aside import log_aside
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import note, show_json, show_line
 from services.command_line.wording import counted
@@ -84,7 +83,7 @@ def prune(
             raise typer.BadParameter(f"{unusable}.", param_hint="--archive") from unusable
     if not (dry_run or yes):
         _ask(older_than, archive)
-    with reached_database(database_url, home) as url, _logging_aside():
+    with reached_database(database_url, home) as url, log_aside():
         require_tables(url)
         pruned = asyncio.run(_prune(url, age_s, kept, dry_run))
     if as_json:
@@ -96,21 +95,6 @@ def prune(
             show_line(f"{name}: {counted(count, 'row')} {verb}")
     if not pruned.total:
         show_line(f"nothing is older than {older_than}")
-
-
-@contextmanager
-def _logging_aside() -> Iterator[None]:
-    """What is logged goes to standard error: the result alone is on standard output."""
-    import structlog
-
-    from services.log_output import configure_logging
-
-    before = structlog.get_config()
-    configure_logging()
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
 
 
 def _ask(older_than: str, archive: Path | None) -> None:

@@ -84,6 +84,7 @@ def _into_file(
     database_url: str | None,
     home: Path | None,
 ) -> None:
+    from services.command_line.log_aside import log_aside
     from services.command_line.reached_database import reached_database
     from services.database.engine import Database
     from services.security.home_tokens import keep_token_file
@@ -103,7 +104,7 @@ def _into_file(
                 )
             )
 
-    with reached_database(database_url, home) as url:
+    with log_aside(), reached_database(database_url, home) as url:
         made = asyncio.run(make(url))
     note(f"{file} has a new token for {name} ({role})" if made else f"{file} has a valid token already")
 
