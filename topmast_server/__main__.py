@@ -8,6 +8,9 @@ import runpy
 import sys
 from pathlib import Path
 
+_DO_NOTHING_WHEN_IMPORTED = "services."
+"""Modules with this before their names: they begin below `if __name__ == "__main__"`. Other scripts may not."""
+
 
 def _run(arguments: list[str]) -> None:
     """`arguments` are of the module; the first is its name."""
@@ -15,7 +18,8 @@ def _run(arguments: list[str]) -> None:
     sys.path.append(str(Path(__file__).resolve().parents[1]))
     import topmast_server  # noqa: F401 (from here on our packages are found)
 
-    _import_without_collections(arguments[0])
+    if arguments[0].startswith(_DO_NOTHING_WHEN_IMPORTED):
+        _import_without_collections(arguments[0])
     sys.argv = arguments
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
