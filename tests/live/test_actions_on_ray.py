@@ -89,7 +89,12 @@ def test_training_grows_shrinks_and_is_retuned_while_it_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "killed", [None, ("regional", "east"), ("cluster", "east-a")], ids=["whole", "region", "cluster"]
+    "killed",
+    [
+        pytest.param(None, id="whole"),
+        pytest.param(("regional", "east"), id="region", marks=pytest.mark.nightly),
+        pytest.param(("cluster", "east-a"), id="cluster", marks=pytest.mark.nightly),
+    ],
 )
 def test_training_migrates_with_its_work_whatever_dies_meanwhile(
     tmp_path: Path, killed: tuple[str, str] | None

@@ -9,7 +9,7 @@ from services.runtime.tier_place import TierProcesses
 from tests.live.real_service import RealService, Tier, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.chaos]
 
 _EMULATED = 32
 _KILLED: tuple[Tier, ...] = (("global", ""), ("regional", "east"), ("cluster", "east-a"))

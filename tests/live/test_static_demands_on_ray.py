@@ -79,9 +79,9 @@ def check_process(service: RealService, workload: str, model: str) -> None:
         # As they were submitted.
         ("synergy_greedy", "lean", "hungry"),
         # Half of the GPUs is less than eight ninths of the CPUs.
-        ("drf_packing", "lean", "hungry"),
+        pytest.param("drf_packing", "lean", "hungry", marks=pytest.mark.nightly),
         # What is free is CPUs above all, and both are taken to have as much left to do for their size.
-        ("tetris_packing", "hungry", "lean"),
+        pytest.param("tetris_packing", "hungry", "lean", marks=pytest.mark.nightly),
     ],
 )
 def test_processes_hold_what_is_best_for_them_and_start_in_the_order_of_the_mechanism(

@@ -150,7 +150,9 @@ WHOLE = (pytest.mark.nightly, pytest.mark.timeout(900))
         pytest.param(MAST, None, 151, 8, id="mast"),
         pytest.param(TIRESIAS_LAS, TIRESIAS_LAS_LIVE, 75, 8, id="tiresias_las"),
         pytest.param(TIRESIAS_GITTINS, TIRESIAS_GITTINS_LIVE, 75, 8, id="tiresias_gittins", marks=WHOLE),
-        pytest.param(replace(MAST, ordering=FewestGpus()), PrioritySection(ordering="sf"), 151, 64, id="sf"),
+        pytest.param(
+            replace(MAST, ordering=FewestGpus()), PrioritySection(ordering="sf"), 151, 64, id="sf", marks=WHOLE
+        ),
         pytest.param(TIRESIAS_LAS, TIRESIAS_LAS_LIVE, 151, 8, id="all_tiresias_las", marks=WHOLE),
         pytest.param(TIRESIAS_GITTINS, TIRESIAS_GITTINS_LIVE, 151, 8, id="all_tiresias_gittins", marks=WHOLE),
     ],
