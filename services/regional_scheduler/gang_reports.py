@@ -81,6 +81,13 @@ def start_of(attempt: LiveAttempt) -> Started | None:
     return None if since_s is None else Started(max(since_s, attempt.dispatched_s))
 
 
+def _recorded_later_s(attempt: LiveAttempt) -> float:
+    """How much later than it was its start is recorded (`start_of`): so much later is its end, which else would leave no time for what
+    it has done meanwhile."""
+    since_s = started_s(attempt)
+    return 0.0 if since_s is None else max(0.0, attempt.dispatched_s - since_s)
+
+
 def end_of(attempt: LiveAttempt, now: float) -> Completed | Gone | None:
     """Its end; None when it has not ended everywhere."""
     if never_ordered(attempt):
@@ -88,7 +95,8 @@ def end_of(attempt: LiveAttempt, now: float) -> Completed | Gone | None:
     if not attempt.ended_everywhere:
         return None
     reports = [attempt.reports[cluster] for cluster in attempt.clusters]
-    ended_s = max(attempt.dispatched_s, *(report.since_s for report in reports))
+    later_s = _recorded_later_s(attempt)
+    ended_s = max(attempt.dispatched_s, *(report.since_s + later_s for report in reports))
     reason = "; ".join(report.reason for report in reports if report.reason)
     if all(report.phase is AttemptPhase.COMPLETED for report in reports):
         return Completed(ended_s, reason=reason)

@@ -206,14 +206,14 @@ def test_an_attempt_that_fails_while_it_leaves_has_failed() -> None:
     assert end.end == "failed"
 
 
-def test_when_the_clock_was_set_back_nothing_happens_before_the_dispatch() -> None:
+def test_when_the_clock_was_set_back_nothing_happens_before_the_dispatch_and_all_takes_its_time() -> None:
     attempt = with_free_place(attempt_in(EAST_A))
     attempt.dispatched_s = 400.0
     report(attempt, EAST_A, AttemptPhase.COMPLETED, started_s=3.0, progress=100.0, checkpoint_progress=100.0)
     assert start_of(attempt) == Started(400.0)
     end = ended(attempt)
     assert end is not None
-    assert end.ended_s == 400.0
+    assert end.ended_s == 447.0, "it took 47 s, and says so"
     never_begun = attempt_in(EAST_A)
     never_begun.dispatched_s = 400.0
     gone = end_of(being_evicted(never_begun), now=7.0)
