@@ -170,11 +170,11 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
             WHERE q.workload = u.workload
         RETURNING q.workload""",
         (
-            _array(ranked.workloads),
-            _array(np.asarray(ranked.priority, dtype=np.int16).tolist()),
-            _array(np.asarray(ranked.level, dtype=np.int16).tolist()),
-            _array(np.asarray(ranked.credit, dtype=np.float64).tolist()),
-            _array(np.asarray(ranked.within_quota, dtype=np.bool_).tolist()),
+            text_array(ranked.workloads),
+            number_array(np.asarray(ranked.priority, dtype=np.int16).tolist()),
+            number_array(np.asarray(ranked.level, dtype=np.int16).tolist()),
+            number_array(np.asarray(ranked.credit, dtype=np.float64).tolist()),
+            number_array(np.asarray(ranked.within_quota, dtype=np.bool_).tolist()),
         ),
     )
     written = [WorkloadId(row[0]) for row in await cursor.fetchall()]
@@ -196,9 +196,9 @@ async def store_credits(
                      WHERE q.credit = u.was AND q.priority IS NOT NULL FOR UPDATE OF q SKIP LOCKED)
            UPDATE queue_entries q SET credit = u.credit FROM u JOIN free USING (workload) WHERE q.workload = u.workload""",
         (
-            _array(workloads),
-            _array(np.asarray(credit, dtype=np.float64).tolist()),
-            _array(np.asarray(was, dtype=np.float64).tolist()),
+            text_array(workloads),
+            number_array(np.asarray(credit, dtype=np.float64).tolist()),
+            number_array(np.asarray(was, dtype=np.float64).tolist()),
         ),
     )
 
@@ -226,16 +226,8 @@ async def append_ranked_events(connection: AnyConnection, workloads: Sequence[Wo
             SELECT %s, %s, workload, tenant, priority, level,
                    jsonb_build_object('credit', credit, 'within_quota', within_quota)
               FROM queue_entries WHERE workload = ANY(%s::text[]) AND priority IS NOT NULL ORDER BY {_ORDER}""",
-        (now, EventKind.RANKED.value, _array(workloads)),
+        (now, EventKind.RANKED.value, text_array(workloads)),
     )
-
-
-def _array(values: Sequence[object]) -> str:
-    """Numbers or names, which contain nothing that would have to be quoted, as PostgreSQL writes an array.
-
-    For many thousand elements: much quicker than to have the driver adapt one by one.
-    """
-    return "{" + ",".join(map(str, values)) + "}"
 
 
 async def store_scan_pass(
