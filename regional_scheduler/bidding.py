@@ -65,6 +65,11 @@ class RegionBidder:
         return self._inventory.rule
 
     @property
+    def catalog_revision(self) -> int:
+        """Of the catalog by which it says whether the region holds what a workload reads."""
+        return self._catalog.revision
+
+    @property
     def releases(self) -> int:
         """How often capacity was released in the region."""
         return self._inventory.releases

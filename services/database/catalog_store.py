@@ -193,6 +193,20 @@ async def catalog_revision(connection: AnyConnection) -> int:
     return await load_revision(connection, Subject.CATALOG)
 
 
+async def hold_tables(connection: AnyConnection, names: Sequence[TableId]) -> dict[TableId, int]:
+    """The revision of the catalog in which each of these last changed; none of them changes until the transaction ends.
+
+    Waits for nobody: a table that another transaction is changing or dropping at this moment is left out, as one that
+    the catalog has not.
+    """
+    if not names:
+        return {}
+    present = select(DATA_TABLES.c.data_table, DATA_TABLES.c.revision).where(any_of(DATA_TABLES.c.data_table, names))
+    held = present.order_by(DATA_TABLES.c.data_table).with_for_update(read=True, skip_locked=True)
+    cursor = await execute(connection, held)
+    return {TableId(name): int(revision) for name, revision in await cursor.fetchall()}
+
+
 def _copies(
     replicas: list[str] | None, lags_s: list[float] | None
 ) -> tuple[tuple[RegionId, ...], tuple[tuple[RegionId, float], ...]]:

@@ -22,7 +22,7 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, StartWith
 from regional_scheduler.needless_victims import needless_eviction
 from regional_scheduler.rounds import Lot
-from services.database import attempt_store, award_store, event_store, quota_store, running_store
+from services.database import attempt_store, award_store, catalog_store, event_store, quota_store, running_store
 from services.database.award_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -69,7 +69,7 @@ class Dispatched:
     attempts: tuple[LiveAttempt, ...]
     writes: PlannedWrites
     given_back: int
-    """Awards that came to nothing: the entry was gone, over its quota, or had no room any more."""
+    """Awards that came to nothing: the entry was gone, over its quota, had no room any more, or reads a table that changes."""
 
 
 async def dispatch_awards(
@@ -102,12 +102,13 @@ async def dispatch_awards(
     workloads = await specifications.workloads(connection, [award.position.workload for award in awards], revisions)
     charges = _charges(awards, workloads, tenants)
     now = clock.now()
-    affordable, preempted_s = await together(
+    affordable, preempted_s, readable = await together(
         connection,
         _affordable(connection, awards, charges, tenants, holds_quota=holds_quota),
         preemptions(connection, bidder.rule, [award.position.workload for award in awards], now),
+        _readable(connection, workloads, bidder.catalog_revision),
     )
-    possible = affordable & within_limits
+    possible = affordable & within_limits & readable
     lots = _lots([award for award in awards if award.position.workload in possible], workloads, asked, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
@@ -223,6 +224,19 @@ async def _affordable(
     affordable = {award.position.workload for award in awards if not award.position.within_quota}
     affordable.update(award.position.workload for award, fit in zip(within, fits, strict=True) if fit)
     return affordable
+
+
+async def _readable(
+    connection: AnyConnection, workloads: Mapping[WorkloadId, Workload], catalog_revision: int
+) -> set[WorkloadId]:
+    """Those whose input tables are where the region's memory has them, and stay there until they are dispatched (I3).
+
+    A copy that is switched meanwhile waits for this transaction; what reads a table that was changed since is auctioned again.
+    """
+    inputs = {name: {one.table for one in workload.specification.tables} for name, workload in workloads.items()}
+    held = await catalog_store.hold_tables(connection, sorted(set().union(*inputs.values())))
+    unchanged = {table for table, revision in held.items() if revision <= catalog_revision}
+    return {name for name, tables in inputs.items() if tables <= unchanged}
 
 
 async def _store_and_charge(
