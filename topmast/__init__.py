@@ -70,7 +70,7 @@ from topmast.specifications import (
     WorkloadSpecification,
     single_job,
 )
-from topmast.status import HealthDetail, RegionStatus, Status, TierStatus
+from topmast.status import HealthDetail, RegionStatus, StandbyStatus, Status, TierStatus
 from topmast.tenant_use import QuotaUse, TenantPage, TenantUse, UsagePage, UsageRow
 from topmast.user_requests import WorkloadNow
 from topmast.virtual_clusters import CellClusterUsage, CellLevelUsage, TenantCellUsage, VirtualClusters
@@ -171,6 +171,7 @@ __all__ = [
     "RetryPolicy",
     "ReturningMachine",
     "RuntimeEnvironment",
+    "StandbyStatus",
     "Status",
     "Submission",
     "Table",

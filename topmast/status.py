@@ -21,6 +21,17 @@ class TierStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyStatus:
+    """A process that takes over when the one that leads ends: `tier` and `name` as of that one; `since_s` is Unix time."""
+
+    tier: str
+    name: str
+    address: str
+    process_id: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RegionStatus:
     region: str
     clusters: int
@@ -56,6 +67,7 @@ class Status:
     scan_pass: int
     health: tuple[HealthDetail, ...] = ()
     """What is not as it should be; empty: nothing that is known of."""
+    standbys: tuple[StandbyStatus, ...] = ()
 
     def cluster_address(self, cluster: str) -> str | None:
         """Where the manager of a cluster answers; None when no living one is known."""
@@ -90,4 +102,8 @@ def status_from_proto(message: global_scheduler_pb2.GetStatusResponse) -> Status
         dict(sorted(message.workloads.items())),
         message.scan_pass,
         tuple(HealthDetail(detail.kind, detail.sentence, detail.since_s) for detail in message.health),
+        tuple(
+            StandbyStatus(standby.tier, standby.name, standby.address, standby.process_id, standby.since_s)
+            for standby in message.standbys
+        ),
     )

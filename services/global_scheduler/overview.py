@@ -9,11 +9,12 @@ from importlib import metadata
 
 from domain.identifiers import RegionId
 from domain.life_cycle import State
-from services.database import event_store, fleet_store, lease_store, workload_reader
+from services.database import event_store, fleet_store, lease_store, standby_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.fleet_store import RegionSummary
 from services.database.lease_store import LeaseRecord
 from services.database.queue_store import newest_scan_pass
+from services.database.standby_store import Standby
 from services.global_scheduler.disk_room import FullDisk
 from services.grpc_errors import DISK_FULL
 from topmast.v1 import global_scheduler_pb2 as messages
@@ -26,6 +27,7 @@ class Overview:
     """One snapshot."""
 
     leases: Sequence[LeaseRecord]
+    standbys: Sequence[Standby]
     regions: Sequence[RegionSummary]
     workloads: Mapping[State, int]
     scan_pass: int
@@ -39,6 +41,7 @@ async def load_overview(connection: AnyConnection, owners: Sequence[str] | None 
     newest = await newest_scan_pass(connection)
     return Overview(
         leases=await lease_store.list_leases(connection),
+        standbys=await standby_store.list_standbys(connection),
         regions=await fleet_store.summarise_regions(connection),
         workloads=await workload_reader.count_by_state(connection, owners),
         scan_pass=0 if newest is None else newest.number,
@@ -51,7 +54,8 @@ def overview_message(overview: Overview, now: float, full: FullDisk | None) -> m
     return messages.GetStatusResponse(
         now_s=now,
         version=_version(),
-        tiers=[_tier_message(lease) for lease in overview.leases if _is_of_tier(lease)],
+        tiers=[_tier_message(lease) for lease in overview.leases if _is_of_tier(lease.name)],
+        standbys=[_standby_message(standby) for standby in overview.standbys if _is_of_tier(standby.name)],
         regions=[
             messages.RegionStatus(
                 region=region.region,
@@ -80,9 +84,9 @@ def _version() -> str:
         return "not installed"
 
 
-def _is_of_tier(lease: LeaseRecord) -> bool:
+def _is_of_tier(lease: str) -> bool:
     """That of data placement says who plans where tables should be, in the process of a global scheduler."""
-    return lease.name.partition("/")[0] in _TIERS
+    return lease.partition("/")[0] in _TIERS
 
 
 def _tier_message(lease: LeaseRecord) -> messages.TierStatus:
@@ -95,4 +99,15 @@ def _tier_message(lease: LeaseRecord) -> messages.TierStatus:
         alive=lease.live,
         process_id=lease.process_id,
         lease_expires_s=lease.expires_at.timestamp(),
+    )
+
+
+def _standby_message(standby: Standby) -> messages.StandbyStatus:
+    tier, _, name = standby.name.partition("/")
+    return messages.StandbyStatus(
+        tier=tier,
+        name=name,
+        address=standby.address,
+        process_id=standby.process_id,
+        since_s=standby.since.timestamp(),
     )

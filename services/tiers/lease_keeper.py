@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from services.database import lease_store
+from services.database import lease_store, standby_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
@@ -101,6 +101,9 @@ class LeaseKeeper:
         """The lease, or how it stands where another process holds it: who only looks never holds up who writes."""
         seen = await lease_store.look(connection, self._name)
         if seen is not None and seen.left_s > 0.0 and seen.holder != self._holder:
+            await standby_store.stand_by(
+                connection, self._name, self._holder, self._address, os.getpid(), self._duration_s
+            )
             return seen
         lease = await lease_store.acquire(
             connection,
@@ -111,6 +114,8 @@ class LeaseKeeper:
             self._duration_s,
             self._tasks_stop_after_s,
         )
+        if lease is not None:
+            await standby_store.stop_standing_by(connection, self._name, self._holder)
         # Another process was a moment earlier: the next look finds it.
         return lease or seen or SeenLease("", "", 0.0)
 

@@ -28,6 +28,9 @@ def test_a_client_that_knows_both_follows_the_leader(
                     break
                 await asyncio.sleep(0.02)
         async with AsyncClient(f"{standby},{leader}") as both:
+            assert [(one.tier, one.name, one.address) for one in (await both.status()).standbys] == [
+                ("global", "", standby)
+            ]
             watched = run.client
             run.client = both
             await run.submit(workloads(_COUNT, generator, Mix(shortest_s=300.0)))

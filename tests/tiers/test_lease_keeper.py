@@ -12,7 +12,7 @@ import pytest
 
 from services.clock import SystemClock
 from services.cluster_manager.server import ClusterManagerServer
-from services.database import lease_store
+from services.database import lease_store, standby_store
 from services.database.engine import Database
 from services.database.lease_store import LeaseLost
 from services.execution.emulated_executor import EmulatedExecutor
@@ -81,6 +81,43 @@ def test_a_released_lease_is_taken_over_at_once_and_its_keeper_notices(database_
             await one.keep(lease)  # ends, because there is nothing to keep
 
     asyncio.run(scenario())
+
+
+def test_who_stands_by_is_listed_until_it_leads_or_is_not_heard_of_any_more(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            keepers = [_keeper(database, holder, duration_real_s=0.5) for holder in ("one", "two", "three")]
+            one, two, three = keepers
+            lease = await one.wait_until_held()
+            assert await _standing_by(database) == []
+            waiting = [asyncio.create_task(two.wait_until_held())]
+            await _until_standing_by(database, ["two:1"])
+            waiting.append(asyncio.create_task(three.wait_until_held()))
+            kept = asyncio.create_task(one.keep(lease))
+            await _until_standing_by(database, ["two:1", "three:1"])
+            # It takes the lease when that is given back: then it leads, and stands by no more.
+            waiting[1].cancel()
+            await _until_standing_by(database, ["two:1"])
+            await one.release(lease)
+            await waiting[0]
+            await kept
+            assert await _standing_by(database) == []
+
+    asyncio.run(scenario())
+
+
+async def _standing_by(database: Database) -> list[str]:
+    standbys = await database.run(standby_store.list_standbys)
+    assert {standby.name for standby in standbys} <= {_NAME}
+    return [standby.address for standby in standbys]
+
+
+async def _until_standing_by(database: Database, addresses: list[str]) -> None:
+    async with asyncio.timeout(60.0):
+        while True:
+            if await _standing_by(database) == addresses:
+                break
+            await asyncio.sleep(0.02)
 
 
 def test_each_session_of_the_same_holder_has_a_greater_token(database_url: str) -> None:

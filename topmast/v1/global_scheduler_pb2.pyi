@@ -1663,6 +1663,40 @@ class TierStatus(_message.Message):
 Global___TierStatus: _TypeAlias = TierStatus  # noqa: Y015
 
 @_typing.final
+class StandbyStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    tier: _builtins.str
+    """global, regional or cluster."""
+    name: _builtins.str
+    """Region or cluster name; empty for global."""
+    address: _builtins.str
+    process_id: _builtins.int
+    since_s: _builtins.float
+    """Unix time, in real seconds."""
+    def __init__(
+        self,
+        *,
+        tier: _builtins.str = ...,
+        name: _builtins.str = ...,
+        address: _builtins.str = ...,
+        process_id: _builtins.int = ...,
+        since_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "process_id", b"process_id", "since_s", b"since_s", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandbyStatus: _TypeAlias = StandbyStatus  # noqa: Y015
+
+@_typing.final
 class RegionStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1739,6 +1773,7 @@ class GetStatusResponse(_message.Message):
     WORKLOADS_FIELD_NUMBER: _builtins.int
     SCAN_PASS_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
     now_s: _builtins.float
     version: _builtins.str
     scan_pass: _builtins.int
@@ -1754,6 +1789,10 @@ class GetStatusResponse(_message.Message):
     def health(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthDetail]:
         """What is not as it should be; empty: nothing that is known of."""
 
+    @_builtins.property
+    def standbys(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandbyStatus]:
+        """Processes that take over when the one that leads ends."""
+
     def __init__(
         self,
         *,
@@ -1764,10 +1803,11 @@ class GetStatusResponse(_message.Message):
         workloads: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         scan_pass: _builtins.int = ...,
         health: _abc.Iterable[Global___HealthDetail] | None = ...,
+        standbys: _abc.Iterable[Global___StandbyStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "now_s", b"now_s", "regions", b"regions", "scan_pass", b"scan_pass", "tiers", b"tiers", "version", b"version", "workloads", b"workloads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "now_s", b"now_s", "regions", b"regions", "scan_pass", b"scan_pass", "standbys", b"standbys", "tiers", b"tiers", "version", b"version", "workloads", b"workloads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

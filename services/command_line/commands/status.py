@@ -46,16 +46,7 @@ def _tables(present: Status) -> tuple[TextTable, ...]:
         TextTable(
             "Tiers",
             ("tier", "name", "state", "address", "process"),
-            [
-                (
-                    tier.tier,
-                    tier.name,
-                    "alive" if tier.alive else "dead",
-                    tier.address,
-                    str(tier.process_id) if tier.process_id else "",
-                )
-                for tier in present.tiers
-            ],
+            _tier_rows(present),
             right=frozenset({4}),
         ),
         TextTable(
@@ -94,6 +85,20 @@ def _tables(present: Status) -> tuple[TextTable, ...]:
             right=frozenset({1}),
         ),
     )
+
+
+def _tier_rows(present: Status) -> list[tuple[str, ...]]:
+    """Each server, and under it who stands by for it."""
+    rows = []
+    for tier in present.tiers:
+        process = str(tier.process_id) if tier.process_id else ""
+        rows.append((tier.tier, tier.name, "alive" if tier.alive else "dead", tier.address, process))
+        rows.extend(
+            (standby.tier, standby.name, "stands by", standby.address, str(standby.process_id))
+            for standby in present.standbys
+            if (standby.tier, standby.name) == (tier.tier, tier.name)
+        )
+    return rows
 
 
 def _health(present: Status) -> tuple[TextTable, ...]:

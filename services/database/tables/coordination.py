@@ -29,6 +29,19 @@ LEASES: Final = Table(
     optional("secret_token", BigInteger),
 )
 
+STANDBYS: Final = Table(
+    # Which processes wait for which lease, at which address: each says so whenever it looks at the lease.
+    "standbys",
+    METADATA,
+    key("name", NAME),
+    key("holder", NAME),
+    required("address", Text),
+    required("process_id", Integer),
+    required("since", DateTime(timezone=True)),
+    # One that is not heard of again until then is none any more.
+    required("seen_until", DateTime(timezone=True)),
+)
+
 SERVICE_SECRETS: Final = Table(
     # What processes of the service share and nobody else knows; made by the first that asks.
     "service_secrets",
