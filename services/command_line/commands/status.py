@@ -89,7 +89,7 @@ def _tables(present: Status) -> tuple[TextTable, ...]:
 
 def _tier_rows(present: Status) -> list[tuple[str, ...]]:
     """Each server, and under it who stands by for it."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for tier in present.tiers:
         process = str(tier.process_id) if tier.process_id else ""
         rows.append((tier.tier, tier.name, "alive" if tier.alive else "dead", tier.address, process))
