@@ -34,6 +34,8 @@ ResponseT = TypeVar("ResponseT")
 
 _RETRY_AFTER_S = 1.0
 _MIB = 2**20
+_SHARE_OF_OPEN_STREAMS = 1 / 16
+"""Of streams_at_once, beside them: of calls that nobody is asked for who is calling."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,8 @@ class _Method:
 
 
 class Admission(grpc.aio.ServerInterceptor):
-    """Lets calls in while there is room for them. Calls of services that are not named (health, reflection) always are."""
+    """Lets calls in while there is room for them. Of services that are not named (health, reflection), which are open to everybody,
+    calls with one answer always are, and streams while there are few: nobody needs many."""
 
     def __init__(self, services: Iterable[ServiceDescriptor], settings: RequestSettings) -> None:
         self._settings = settings
@@ -70,6 +73,7 @@ class Admission(grpc.aio.ServerInterceptor):
         }
         self._calls: dict[asyncio.Task[object], _Call] = {}
         self._streams = 0
+        self._open_streams = 0
         self._bytes = 0
         self._bytes_by_client: Counter[str] = Counter()
         self._calls_by_client: Counter[tuple[str, bool]] = Counter()
@@ -82,8 +86,10 @@ class Admission(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         method = self._methods.get(str(handler_call_details.method))
         task = asyncio.current_task()
-        if handler is None or method is None or task is None:
+        if handler is None or task is None:
             return handler
+        if method is None:
+            return self._open_to_everybody(handler, task)
         refusal = self._refusal(method)
         if refusal is not None:
             return grpc.stream_unary_rpc_method_handler(_refusing(refusal))
@@ -100,6 +106,26 @@ class Admission(grpc.aio.ServerInterceptor):
             if behaviour is not None:
                 return made(self._admitted(behaviour, method, call), deserializer, handler.response_serializer)
         return handler
+
+    def _open_to_everybody(
+        self, handler: grpc.RpcMethodHandler[RequestT, ResponseT], task: asyncio.Task[object]
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        if not (handler.request_streaming or handler.response_streaming):
+            return handler
+        greatest = int(self._settings.streams_at_once * _SHARE_OF_OPEN_STREAMS)
+        if self._open_streams >= greatest:
+            refusal = Exhausted(
+                f"{greatest:,} streams of health checks and reflection are under way here, the most at a time"
+                " (a sixteenth of requests.streams_at_once)",
+                _RETRY_AFTER_S,
+            )
+            return grpc.stream_unary_rpc_method_handler(_refusing(refusal))
+        self._open_streams += 1
+        task.add_done_callback(self._open_stream_ended)
+        return handler
+
+    def _open_stream_ended(self, _task: asyncio.Task[object]) -> None:
+        self._open_streams -= 1
 
     # ------------------------------------------------------------ calls
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeAlias
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, TypeAlias, cast
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from services.database import token_store
@@ -238,3 +240,32 @@ def test_calls_and_streams_are_bounded_and_a_slow_call_ends() -> None:
                         break
 
     _run(story, streams_at_once=16, longest_call_real_s=1.0)
+
+
+def test_streams_that_are_open_to_everybody_are_few_and_checks_are_always_answered() -> None:
+    async def story(_servicer: _Waits, address: str) -> None:
+        async with _client(address) as stub, grpc.aio.insecure_channel(address) as channel:
+            # Their types know nothing of their methods.
+            health: Any = health_pb2_grpc.HealthStub(channel)
+            watches = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+            for watch in watches:
+                await watch.read()
+            error = await _refusal(health.Watch(health_pb2.HealthCheckRequest()).read())
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "2 streams of health checks and reflection are under way here" in str(error.details())
+            assert _retry_after_s(error) == 1.0
+            reflection: Any = cast(Any, reflection_pb2_grpc.ServerReflectionStub)(channel)
+            asked = cast(Any, reflection_pb2).ServerReflectionRequest(list_services="")
+            assert (await _refusal(reflection.ServerReflectionInfo(iter([asked])).read())).code() == error.code()
+            assert (
+                await health.Check(health_pb2.HealthCheckRequest())
+            ).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            # They take nothing of what others may have.
+            await stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest()).read()
+            watches.pop().cancel()
+            while True:  # until the server has heard of it
+                with suppress(grpc.aio.AioRpcError):
+                    await health.Watch(health_pb2.HealthCheckRequest()).read()
+                    break
+
+    _run(story, streams_at_once=32)
