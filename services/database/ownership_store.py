@@ -31,6 +31,16 @@ async def note_package_owners(connection: AnyConnection, package: str, tenants: 
     )
 
 
+async def package_bytes_by_tenant(connection: AnyConnection, tenants: Collection[str], besides: str) -> dict[str, int]:
+    """Bytes of the packages that are stored for each of these tenants, `besides` one; those of none are left out."""
+    cursor = await connection.execute(
+        """SELECT o.tenant, sum(p.size_bytes)::bigint FROM package_owners o JOIN packages p USING (package)
+            WHERE o.tenant = ANY(%s) AND o.package <> %s GROUP BY o.tenant""",
+        (sorted(tenants), besides),
+    )
+    return {str(tenant): int(size) for tenant, size in await cursor.fetchall()}
+
+
 async def owners_of_packages(connection: AnyConnection, packages: Collection[str]) -> dict[str, set[str]]:
     """For which tenants each of them was uploaded; those of none are left out."""
     cursor = await connection.execute(

@@ -17,6 +17,7 @@ from services.database import ownership_store, package_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
+from services.global_scheduler.package_shares import PackageShare, PackageShares
 from services.global_scheduler.visible import owners
 from services.grpc_errors import InvalidArgument, Unavailable
 from services.storage.package_folder import PackageFolder, PackageMistaken, PackageStoreFailed, PackageWriter
@@ -46,6 +47,7 @@ class PackageUploads:
         self.settings = settings
         self._database = database
         self._url = url
+        self._shares = PackageShares(settings.greatest_tenant_package_bytes, settings.unused_packages_kept_real_s)
         self._folder: PackageFolder | None = None
         self._opening = threading.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, "packages")
@@ -84,32 +86,56 @@ class PackageUploads:
         return known and await self._in_thread(lambda: self._opened().has(package))
 
     async def receive(self, parts: AsyncIterator[messages.PackagePart], tenants: Collection[str] | None = None) -> int:
-        """Stores one package, of which no more than a part is in memory; returns its bytes. Workloads of `tenants` may name it."""
-        writer: PackageWriter | None = None
-        package = ""
+        """Stores one package, of which no more than a part is in memory; returns its bytes. Workloads of `tenants` may name it.
+
+        Raises PreconditionFailed where one of these would have more than it may.
+        """
+        part = await anext(aiter(parts), None)
+        if part is None:
+            raise InvalidArgument.of("", "there must be at least one part")
+        package = named_package(part.package)
+        stored_bytes: dict[str, int] = {}
+        if tenants is not None:
+            stored_bytes = await self._run(
+                partial(ownership_store.package_bytes_by_tenant, tenants=tenants, besides=package)
+            )
+        with self._shares.upload(stored_bytes, tenants or ()) as share:
+            size_bytes = await self._store(package, part, parts, share)
+            await self._run(partial(package_store.note_stored, package=package, size_bytes=size_bytes))
+            if tenants is not None:
+                await self._run(partial(ownership_store.note_package_owners, package=package, tenants=tenants))
+        # Where it was about to be taken out, that has waited for; what has come is gone then, and from now on nothing takes it out.
+        if not await self._in_thread(lambda: self._opened().has(package)):
+            raise Unavailable(f"package {package} has just been removed, for nobody had needed it; upload it again")
+        return size_bytes
+
+    async def _store(
+        self,
+        package: str,
+        first: messages.PackagePart,
+        others: AsyncIterator[messages.PackagePart],
+        share: PackageShare,
+    ) -> int:
+        """All or nothing of it is in the store afterwards; returns its bytes."""
+        writer = await self._begun(package)
         try:
-            async for part in parts:
-                if writer is None:
-                    package = named_package(part.package)
-                    writer = await self._begun(package)
-                self._check_part(part, package, writer.size_bytes)
-                await self._in_thread(writer.write, part.content)
-            if writer is None:
-                raise InvalidArgument.of("", "there must be at least one part")
+            await self._write(writer, first, package, share)
+            async for part in others:
+                await self._write(writer, part, package, share)
             await self._in_thread(writer.finish)
         except PackageMistaken as error:
             raise InvalidArgument.of("package", f"is {package}, but what has come {error}") from error
         finally:
-            if writer is not None:
-                # Also when the caller is gone.
-                self._threads.submit(writer.close)
-        await self._run(partial(package_store.note_stored, package=package, size_bytes=writer.size_bytes))
-        if tenants is not None:
-            await self._run(partial(ownership_store.note_package_owners, package=package, tenants=tenants))
-        # Where it was about to be taken out, that has waited for; what has come is gone then, and from now on nothing takes it out.
-        if not await self._in_thread(lambda: self._opened().has(package)):
-            raise Unavailable(f"package {package} has just been removed, for nobody had needed it; upload it again")
+            # Also when the caller is gone.
+            self._threads.submit(writer.close)
         return writer.size_bytes
+
+    async def _write(
+        self, writer: PackageWriter, part: messages.PackagePart, package: str, share: PackageShare
+    ) -> None:
+        self._check_part(part, package, writer.size_bytes)
+        share.take(len(part.content))
+        await self._in_thread(writer.write, part.content)
 
     async def _begun(self, package: str) -> PackageWriter:
         """A package to be written; where the caller is gone before the store has begun with it, it is closed then."""

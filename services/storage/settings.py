@@ -31,6 +31,8 @@ class StorageSettings(Schema):
     greatest_package_bytes: int = Field(default=512 * _MIB, ge=1, le=2**40)
     greatest_package_entries: int = Field(default=50_000, ge=1, le=10_000_000)
     """Files, links and folders of a package."""
+    greatest_tenant_package_bytes: int | None = Field(default=64 * 1024 * _MIB, ge=1, le=2**60)
+    """Of all packages that were uploaded for a tenant; null: no bound."""
     unused_packages_kept_real_s: float = Field(default=7 * _DAY_S, ge=60.0, le=36_525 * _DAY_S)
     """So long after the last workload that names it has ended, or was submitted, a package is kept."""
 

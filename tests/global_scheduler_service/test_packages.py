@@ -15,6 +15,7 @@ from services.configuration import Configuration
 from services.database import package_store
 from services.database.engine import Database
 from services.global_scheduler.package_uploads import PackageUploads
+from services.grpc_errors import PreconditionFailed
 from services.storage.settings import StorageSettings
 from services.wire.workloads import specification_to_proto
 from tests.data_placement_service.object_store import SECRET_KEY, object_store
@@ -146,6 +147,43 @@ def test_what_is_refused_leaves_nothing_behind(database_url: str, tmp_path: Path
     settings = configured(greatest_package_bytes=100, greatest_package_entries=7)
     in_service(database_url, scenario, home=tmp_path, configuration=settings)
     assert stored_files(tmp_path) == {f"{name_of(CONTENT)}.tar"}
+
+
+def test_all_packages_of_a_tenant_are_bounded_together(database_url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            settings = StorageSettings(greatest_tenant_package_bytes=100)
+            uploads = PackageUploads(database, settings, f"file://{tmp_path / 'packages'}")
+            first, second = b"1" * 60, b"2" * 41
+            assert await uploads.receive(sent(first), {"ads"}) == 60
+            assert await uploads.receive(sent(first), {"ads"}) == 60, "the same again takes nothing more"
+            with pytest.raises(PreconditionFailed, match=r"tenant ads has 0\.0 MiB of packages and may have 0\.0 MiB"):
+                await uploads.receive(sent(second), {"ads"})
+            with pytest.raises(PreconditionFailed, match="tenant ads"):
+                await uploads.receive(sent(second), {"ads", "vision"})
+            assert await uploads.receive(sent(second), {"vision"}) == 41, "another tenant has its own share"
+            assert await uploads.receive(sent(second)) == 41, "who is limited to no tenant is not counted"
+            # What two are sending at a time counts together, and is given back when one breaks off.
+            half_sent = asyncio.Event()
+            breaking_off = asyncio.create_task(uploads.receive(sent(b"3" * 30, half_sent), {"ads"}))
+            await half_sent.wait()
+            with pytest.raises(PreconditionFailed, match="tenant ads"):
+                await uploads.receive(sent(b"4" * 30), {"ads"})
+            breaking_off.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await breaking_off
+            assert await uploads.receive(sent(b"4" * 30), {"ads"}) == 30
+            uploads.close()
+
+    asyncio.run(scenario())
+
+
+async def sent(content: bytes, half_sent: asyncio.Event | None = None) -> AsyncIterator[package_pb2.PackagePart]:
+    """The parts of a package; with an event it never ends, and the event is set once a part was taken."""
+    yield package_pb2.PackagePart(package=name_of(content), content=content)
+    if half_sent is not None:
+        half_sent.set()
+        await asyncio.Event().wait()
 
 
 def test_packages_that_nobody_needs_are_removed_and_no_others(database_url: str, tmp_path: Path) -> None:
