@@ -7,7 +7,7 @@ another try.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
@@ -38,27 +38,30 @@ def start_local_ray(**options: Any) -> None:
     """
     for tries_left in reversed(range(_TRIES)):
         before = _children()
+        nodes: list[Any] = []
         try:
-            with _without_what_nobody_uses(), _on_loopback_only():
+            with _without_what_nobody_uses(nodes), _on_loopback_only():
                 ray.init(address="local", **options)
             return
         except Exception as failure:
             _end(_children() - before)
+            _note_ended(nodes)
             if not tries_left or not any(words in str(failure) for words in _TOO_SLOW):
                 raise
             _log.warning("Ray did not answer in time; it is started again", tries_left=tries_left)
 
 
 @contextmanager
-def _without_what_nobody_uses() -> Iterator[None]:
+def _without_what_nobody_uses(nodes: list[Any]) -> Iterator[None]:
     """Ray starts no dashboard, no autoscaler and nothing that reads logs: each is a process that takes a second to start, 50 MiB,
-    and wakes up all the time. `ray.init` has no option for it; `ray start` has.
+    and wakes up all the time. `ray.init` has no option for it; `ray start` has. `nodes`: gets what Ray has of each node that it makes.
     """
     module = import_module("ray._private.node")
     whole: Any = module.Node
 
     class LeanNode(whole):  # type: ignore[misc]  # Ray's own has no types
         def __init__(self, ray_params: Any, *arguments: Any, **further: Any) -> None:
+            nodes.append(self)
             ray_params.no_monitor = True
             ray_params.include_log_monitor = False
             super().__init__(ray_params, *arguments, **further)
@@ -107,3 +110,12 @@ def _end(children: set[psutil.Process]) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(processes, timeout=_END_PATIENCE_REAL_S)
+
+
+def _note_ended(nodes: Sequence[Any]) -> None:
+    """Ray keeps the processes of a node that did not come up: they know now that they have ended, and do not complain when they are
+    forgotten."""
+    for node in nodes:
+        for processes in getattr(node, "all_processes", {}).values():
+            for one in processes:
+                one.process.poll()
