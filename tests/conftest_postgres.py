@@ -13,16 +13,21 @@ from psycopg import sql
 
 from services.database import migrations_runner
 from services.database.embedded import EmbeddedLayout, start_embedded, stop_embedded
+from tests.fresh_databases import FreshDatabases
 
 _TEMPLATE = "topmast_template"
 
 
 @dataclass
 class SessionServer:
-    """The session's server: fresh databases, made in some 30 ms each."""
+    """The session's server, and databases in it."""
 
     layout: EmbeddedLayout
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.fresh = FreshDatabases(self.layout.url, self._copy_template, self.drop_database, _TEMPLATE)
+        """For tests that need nothing but the tables."""
 
     def make_template(self) -> None:
         """All further databases are copies of this one."""
@@ -31,11 +36,17 @@ class SessionServer:
 
     def new_database(self, *, template: str = _TEMPLATE) -> str:
         """The name of a fresh database with all tables (and, with template0, with none)."""
-        name = f"test_{next(self._numbers)}"
+        name = f"own_{next(self._numbers)}"
+        self._copy(name, template)
+        return name
+
+    def _copy_template(self, name: str) -> None:
+        self._copy(name, _TEMPLATE)
+
+    def _copy(self, name: str, template: str) -> None:
         # Copying files is quicker than logging every page, and forcing that to disk is switched off here.
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
         self.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
-        return name
 
     def drop_database(self, name: str) -> None:
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
@@ -62,9 +73,9 @@ def postgres_server() -> Iterator[SessionServer]:
 @pytest.fixture
 def database_url(postgres_server: SessionServer) -> Iterator[str]:
     """The URL of a fresh database that has all tables and nothing in them."""
-    name = postgres_server.new_database()
+    name = postgres_server.fresh.take()
     yield postgres_server.layout.url(name)
-    postgres_server.drop_database(name)
+    postgres_server.fresh.give_back(name)
 
 
 @pytest.fixture

@@ -137,6 +137,7 @@ def test_work_goes_to_other_clusters_when_it_fails_and_the_log_says_so(install: 
 
 
 @pytest.mark.live
+@pytest.mark.nightly
 def test_a_live_region_goes_on_when_it_fails(install: Install) -> None:
     install(example_that_fails())
     with real_service(Fleet((region(EVERYONE, RESERVED),)), TENANTS, 60.0) as service:

@@ -95,6 +95,7 @@ def test_a_policy_of_a_package_orders_the_queue_as_in_a_simulation(
     assert dispatched == ["runs", "wide", "wider", "narrow", "middle"], "narrow fits beside wider, middle does not"
 
 
+@pytest.mark.nightly
 def test_las_demotes_and_evicts_as_in_a_simulation() -> None:
     levels = LevelsSection(thresholds_gpu_s=[1200.0])
     section = PrioritySection(ordering="las", levels=levels)

@@ -21,6 +21,7 @@ ONE_MACHINE = Fleet((Region(EAST, (gpu_cluster("east-a", A100, 1),)),))
 ROUNDS = Configuration(elastic="lyra", round_s=60.0)
 
 
+@pytest.mark.nightly
 def test_training_grows_into_an_idle_region_and_makes_room_for_others() -> None:
     wanted = data_parallel()
     job = wanted.jobs[0]

@@ -16,6 +16,7 @@ def test_kill_9_of_whoever_moves_tables(database_url: str, tmp_path: Path, gener
     move_under_fire(database_url, tmp_path, tables=2, kills=2, generator=generator)
 
 
+@pytest.mark.nightly
 def test_two_of_which_the_leader_sleeps_move_each_table_once(
     database_url: str, tmp_path: Path, generator: np.random.Generator
 ) -> None:

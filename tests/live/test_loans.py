@@ -182,6 +182,7 @@ def test_what_is_overdue_is_ended(tmp_path: Path) -> None:
         service.check()
 
 
+@pytest.mark.nightly
 def test_nothing_more_is_lent_while_the_inference_side_is_stopped_or_dead(tmp_path: Path) -> None:
     """A process that hangs answers nothing, and nobody refuses the connection; one that is killed is not there at all."""
     with ScriptedInference(tmp_path) as inference, ExitStack() as stack:
@@ -225,6 +226,7 @@ def test_nothing_more_is_lent_while_the_inference_side_is_stopped_or_dead(tmp_pa
         service.check()
 
 
+@pytest.mark.nightly
 def test_never_on_two_sides_whenever_the_region_is_killed(tmp_path: Path) -> None:
     """Inference wants more and less of its machines in turn, and the region's process is killed in the middle of it."""
     rng = np.random.default_rng(11)

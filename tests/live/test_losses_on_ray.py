@@ -28,6 +28,7 @@ WAIT_S, MOST_WAIT_S = 120.0, 240.0
 KILLS = 4
 
 
+@pytest.mark.nightly
 def test_base_and_flexible_tasks_killed_at_once_are_one_loss() -> None:
     with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
         (workload,) = service.submit([data_parallel()])
@@ -52,6 +53,7 @@ def test_base_and_flexible_tasks_killed_at_once_are_one_loss() -> None:
         service.check()
 
 
+@pytest.mark.nightly
 def test_a_flexible_task_that_is_killed_again_and_again_comes_back_ever_later() -> None:
     wanted = replace(data_parallel(), retry=RetryPolicy(1, WAIT_S, MOST_WAIT_S))
     elastic = replace(wanted, jobs=(replace(wanted.jobs[0], max_tasks=2),))

@@ -7,6 +7,8 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from domain.fleet import Fleet
 from domain.identifiers import RegionId
 from domain.workload import Emulated
@@ -106,6 +108,7 @@ def test_what_a_cluster_had_that_never_returns_runs_elsewhere_and_the_fleet_can_
     in_live_service(database_url, tmp_path, scenario, configuration=SOON)
 
 
+@pytest.mark.nightly
 def test_a_paused_manager_that_wakes_up_finds_that_all_went_on_without_it(database_url: str, tmp_path: Path) -> None:
     async def scenario(run: LiveRun) -> None:
         with processes(run, tmp_path) as beside:

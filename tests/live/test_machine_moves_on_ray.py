@@ -23,6 +23,7 @@ requests:
 """
 
 
+@pytest.mark.nightly
 def test_machines_move_beside_running_processes_and_through_the_death_of_the_region(tmp_path: Path) -> None:
     release = tmp_path / "release"
     with real_service(_FLEET, TWO_TENANTS, CLOCK_SPEED, tiers=TierProcesses.SEPARATE) as service:

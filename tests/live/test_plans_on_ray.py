@@ -25,6 +25,7 @@ _FLEET = Fleet(
 )
 
 
+@pytest.mark.nightly
 def test_a_plan_is_made_by_a_ray_task(tmp_path: Path) -> None:
     write_warehouse(tmp_path / "warehouse", generate_warehouse(300, 2, np.random.default_rng(1)))
     with real_service(_FLEET, TWO_TENANTS, 1.0) as service:

@@ -86,6 +86,7 @@ def test_the_attempt_after_the_report_is_consolidated_and_so_are_workloads_of_it
         service.check()
 
 
+@pytest.mark.nightly
 def test_after_its_trial_an_attempt_goes_on_on_fewer_machines(tmp_path: Path) -> None:
     release = tmp_path / "release"
     configuration = Configuration(placement=PlacementSection(trial_s=TRIAL_S))

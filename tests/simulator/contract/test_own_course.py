@@ -148,7 +148,7 @@ WHOLE = (pytest.mark.nightly, pytest.mark.timeout(900))
     ("policy", "live_section", "submissions", "window"),
     [
         pytest.param(MAST, None, 151, 8, id="mast"),
-        pytest.param(TIRESIAS_LAS, TIRESIAS_LAS_LIVE, 75, 8, id="tiresias_las"),
+        pytest.param(TIRESIAS_LAS, TIRESIAS_LAS_LIVE, 75, 8, id="tiresias_las", marks=WHOLE),
         pytest.param(TIRESIAS_GITTINS, TIRESIAS_GITTINS_LIVE, 75, 8, id="tiresias_gittins", marks=WHOLE),
         pytest.param(
             replace(MAST, ordering=FewestGpus()), PrioritySection(ordering="sf"), 151, 64, id="sf", marks=WHOLE
