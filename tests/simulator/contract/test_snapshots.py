@@ -173,8 +173,15 @@ def assert_the_same_decisions(snapshot: Snapshot, window: int, what: str) -> Cou
     )
 
 
-@pytest.mark.parametrize("in_cells", [False, True], ids=["packed", "in_cells"])
-@pytest.mark.parametrize("window", [1, 8])
+@pytest.mark.parametrize(
+    ("window", "in_cells"),
+    [
+        pytest.param(1, False, id="1-packed"),
+        pytest.param(8, False, id="8-packed"),
+        pytest.param(1, True, id="1-in_cells", marks=pytest.mark.nightly),
+        pytest.param(8, True, id="8-in_cells"),
+    ],
+)
 def test_both_drivers_decide_alike_on_a_snapshot(window: int, in_cells: bool) -> None:
     counts: Counter[str] = Counter()
     for seed in range(WORLDS_IN_CELLS if in_cells else WORLDS):

@@ -108,7 +108,7 @@ def waits_s(servers: int, arrivals: Reals, services: Reals) -> Reals:
     return waits
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (2, 0.7)])
+@pytest.mark.parametrize(("servers", "load"), [pytest.param(1, 0.5, marks=pytest.mark.nightly), (2, 0.7)])
 def test_m_m_c_waits_as_erlang_c_says(servers: int, load: float) -> None:
     means = []
     for seed in range(REPLICATIONS):
@@ -158,7 +158,9 @@ def mean_square_s2(kind: str) -> float:
     return sum(weight * 2 * mean_s**2 for weight, mean_s in zip(TWO_WEIGHTS, TWO_MEANS_S, strict=True))
 
 
-@pytest.mark.parametrize(("kind", "load"), [("deterministic", 0.7), ("uniform", 0.6)])
+@pytest.mark.parametrize(
+    ("kind", "load"), [("deterministic", 0.7), pytest.param("uniform", 0.6, marks=pytest.mark.nightly)]
+)
 def test_m_g_1_waits_as_pollaczek_and_khinchine_say(kind: str, load: float) -> None:
     means = []
     for seed in range(REPLICATIONS):
