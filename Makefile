@@ -16,6 +16,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 # The seed of `make test-nightly`; printed, so that a run can be repeated with `make test-nightly SEED=...`.
 SEED ?= $(shell date +%Y%m%d)
+# `make reliability STANDBY=--standby`: with a second process of each tier.
+STANDBY ?=
 # What `make demo` hands to `topmast demo`, for example DEMO_FLAGS='--trace jobs.csv --json'.
 DEMO_FLAGS ?=
 # What the test targets hand to pytest, for example PYTEST_FLAGS='tests/house -x'.
@@ -95,7 +97,7 @@ chaos: $(INSTALLED) ## Long runs with kills and losses
 
 .PHONY: reliability
 reliability: $(INSTALLED) ## Inject 200 faults into a live service (SEED=...), and write docs/reliability.md
-	@$(BIN)/python -m scripts.results.reliability --seed $(SEED)
+	@$(BIN)/python -m scripts.results.reliability --seed $(SEED) $(STANDBY)
 
 .PHONY: compose-test
 compose-test: $(INSTALLED) ## Three regions in docker compose: one is cut off, lost, and comes back (needs Docker)

@@ -121,12 +121,13 @@ def _events(
     stands: Mapping[AttemptKey, StoredStanding],
     migrating: Mapping[AttemptKey, ReservedPlace],
 ) -> list[Event]:
-    """What the log says of it."""
+    """What the log says of it. What ended while nobody could record it comes in the order in which it did."""
+    ended = sorted(recorded.ended, key=lambda end: (end.ended_s, end.key))
     return [
         *(_started_event(region, by_key[start.key], stands[start.key], start) for start in recorded.started),
         *(_changed_event(region, by_key[key], since) for key, since in recorded.changed),
         *(_checkpointed_event(region, by_key[checkpoint.key], checkpoint) for checkpoint in checkpoints),
-        *(_ended_event(region, by_key[end.key], stands[end.key], end, migrating) for end in recorded.ended),
+        *(_ended_event(region, by_key[end.key], stands[end.key], end, migrating) for end in ended),
         *(migrated_event(elsewhere, successor) for elsewhere, successor in recorded.successors),
     ]
 

@@ -274,9 +274,9 @@ async def _fill_up_and_award(connection: AnyConnection) -> None:
     await connection.execute("INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,))
 
 
-def _reported(attempt: LiveAttempt, phase: AttemptPhase) -> LiveAttempt:
+def _reported(attempt: LiveAttempt, phase: AttemptPhase, since_s: float = 2600.0) -> LiveAttempt:
     for cluster in attempt.clusters:
-        attempt.reports[cluster] = AttemptStatus(attempt.key, phase, since_s=2600.0, started_s=2100.0, progress=500.0)
+        attempt.reports[cluster] = AttemptStatus(attempt.key, phase, since_s=since_s, started_s=2100.0, progress=500.0)
     return attempt
 
 
@@ -299,6 +299,25 @@ def test_what_was_promoted_unseen_gives_its_quota_back_and_its_events_say_where_
             (EventKind.STARTED.value, WITHIN_QUOTA.priority, True),
             (EventKind.COMPLETED.value, WITHIN_QUOTA.priority, None),
         ]
+
+    in_one_transaction(database_url, story)
+
+
+def test_ends_that_were_kept_are_recorded_in_their_order(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await dispatch_over_quota(connection)
+        readable = replace(submission(2), serialized=specification_to_proto(specification()).SerializeToString())
+        await submit(connection, [readable])
+        other = new_attempt(W2, machine="east-b-r0-m1")
+        await dispatch(connection, replace(other, standing=OVER_QUOTA, within_quota=False))
+        memory = await load(connection)
+        first, second = (memory.live.get(key) for key in (FIRST, NEWCOMER))
+        assert first is not None
+        assert second is not None
+        reported = [_reported(first, AttemptPhase.COMPLETED, 2600.0), _reported(second, AttemptPhase.COMPLETED, 2300.0)]
+        await record_reports(connection, EAST, reported, [], 2700.0)
+        cursor = await connection.execute("SELECT workload, t FROM events WHERE event = 'completed' ORDER BY sequence")
+        assert await cursor.fetchall() == [(W2, 2300.0), (W1, 2600.0)]
 
     in_one_transaction(database_url, story)
 

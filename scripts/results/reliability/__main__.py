@@ -23,11 +23,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--redraw", action="store_true", help="from the last run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--standby", action="store_true", help="with a second process of each tier that stands by")
     given = parser.parse_args(arguments)
     kept = DOCS / "results" / "reliability" / "run.json"
     code = 0
     if not given.redraw:
         options = ["--seed", str(given.seed), "--faults", str(given.faults), "--output", str(kept)]
+        if given.standby:
+            options.append("--standby")
         code = subprocess.run([sys.executable, "-m", "tests.chaos.driver", *options], check=False).returncode
     elif not kept.exists():
         sys.exit(f"{kept} is not there: run without --redraw first")

@@ -53,11 +53,15 @@ def _introduction(run: dict[str, Any]) -> str:
     return (
         f"{len(run['faults'])} faults of {len({fault['kind'] for fault in run['faults']})} kinds were injected into a live service in"
         f" {minutes:.0f} minutes, by seed {run['seed']}: {alone} alone, the others two to four at a time.{nothing_to_do} Two regions, three clusters,"
-        " a process for each tier, a PostgreSQL and a Ray of its own, emulated and real tasks. Clients submitted all the time, however"
+        f" {_processes(run)} for each tier, a PostgreSQL and a Ray of its own, emulated and real tasks. Clients submitted all the time, however"
         f" long answers took. On {run['processors']} processors, on which other work ran too (load average {loads[0]:.1f} to"
         f" {loads[-1]:.1f}, {median(loads):.1f} in the middle): on an idle machine times are shorter.\n\n"
         f"```\n{run['command']}\n```\n"
     )
+
+
+def _processes(run: dict[str, Any]) -> str:
+    return "two processes, one of which stands by," if "--standby" in run["command"] else "a process"
 
 
 def _promises(closing: dict[str, Any]) -> str:
@@ -145,7 +149,7 @@ _LIMITS = """\
 - The machine itself: power, memory that runs out, a kernel that hangs. `kill -9` loses nothing that was written; a loss of power may lose what a disk has not.
 - A database that is lost with its disk: [backups and replicas](operations.md#backups).
 - More than one machine: packets between two are lost here by rules of one kernel.
-- Leaders with followers: `make chaos` kills those in tests of their own; in this run each tier has one process.
+- Leaders with followers, unless the command above says `--standby` (`make reliability STANDBY=--standby`); `make chaos` kills those in tests of their own.
 - The deterministic counterpart does not run the regional scheduler's session, auctions or the runners of real tasks. Auctions in any order of turns:
   `tests/regional_scheduler_service/test_interleavings.py`; attempts on virtual time: `tests/simulator/contract`.
 """

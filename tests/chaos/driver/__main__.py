@@ -25,13 +25,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=7_200.0, help="no fault after so long")
     parser.add_argument("--kind", action="append", default=[], choices=[kind.name for kind in KINDS], metavar="KIND")
     parser.add_argument("--shared", action="store_true", help="all tiers in one process")
+    parser.add_argument("--standby", action="store_true", help="a second process of each tier stands by")
     parser.add_argument("--output", type=Path, help="where the result is written, as JSON")
     parser.add_argument("--folder", type=Path, help="where histories and lines of tasks are kept")
     arguments = parser.parse_args()
     is_private = enter(sys.argv[1:])
     tiers = TierProcesses.SHARED if arguments.shared else TierProcesses.SEPARATE
     options = Options(
-        arguments.seed, arguments.faults, arguments.per_s, arguments.seconds, is_private, arguments.kind, tiers
+        arguments.seed,
+        arguments.faults,
+        arguments.per_s,
+        arguments.seconds,
+        is_private,
+        arguments.kind,
+        tiers,
+        arguments.standby,
     )
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="chaos-run-"))
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -39,7 +47,8 @@ def main() -> int:
     result = Run(options, folder).run()
     document = {
         **result.as_json(),
-        "command": f"python -m tests.chaos.driver --seed {options.seed} --faults {options.faults} --seconds {options.seconds:.0f}",
+        "command": f"python -m tests.chaos.driver --seed {options.seed} --faults {options.faults} --seconds {options.seconds:.0f}"
+        + (" --standby" if options.standby else ""),
         "processors": os.cpu_count(),
     }
     if arguments.output is not None:

@@ -58,6 +58,8 @@ class Options:
     kinds: Sequence[str] = ()
     """By name; none: all that are possible here."""
     tiers: TierProcesses = TierProcesses.SEPARATE
+    standby: bool = False
+    """Whether a second process of each tier stands by."""
 
 
 @dataclass
@@ -112,7 +114,9 @@ class Run:
         witness = Witness(self._folder / "witness")
         witness.begin()
         try:
-            with real_service(self._fleet, TENANTS, CLOCK_SPEED, CONFIGURATION, options.tiers) as service:
+            with real_service(
+                self._fleet, TENANTS, CLOCK_SPEED, CONFIGURATION, options.tiers, standby=options.standby
+            ) as service:
                 address, log = service.client.address, self._folder / "clients.log"
                 crew = CrewProcess(address, self._folder / "history", witness, options.seed, options.per_s, log)
                 world = World(service, crew, clock, disk, options.is_private, self._lost_after_real_s)
