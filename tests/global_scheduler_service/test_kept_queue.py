@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from services.database import (
 )
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.queue_change_store import Moment, QueueChanges
 from services.database.queue_rows import QueueRows, same
 from services.database.queue_store import RankedEntries
 from services.database.requeue_store import RequeuedEntry, change_importance
@@ -268,5 +270,72 @@ def test_never_differs_from_the_queue_that_is_loaded_anew(database_url: str, ste
                 assert kept.loads == loads + begun_anew
             finally:
                 await world.end()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("changed_is", ["forgotten", "told twice"])
+def test_what_does_not_come_to_what_is_queued_is_loaded_anew(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, changed_is: str
+) -> None:
+    """Whatever was missed of what has changed, the pass sees the queue as it is."""
+
+    async def wrong(connection: AnyConnection, since: Moment) -> QueueChanges:
+        right = await load_changes(connection, since)
+        rows = right.changed
+        if changed_is == "forgotten":
+            return replace(right, changed=rows.where(np.arange(len(rows)) > 0))
+        return replace(right, changed=rows.where(np.repeat(np.arange(len(rows)), 2)))
+
+    load_changes = queue_change_store.load_changes
+    monkeypatch.setattr(queue_change_store, "load_changes", wrong)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit(connection, [submission(number) for number in range(3)])
+            kept = KeptQueue()
+            await _look(database, kept)
+            async with database.transaction() as connection:
+                await submit(connection, [submission(number) for number in range(3, 5)])
+            await _look(database, kept)
+            assert kept.loads == 2
+
+    asyncio.run(scenario())
+
+
+def test_after_another_server_has_begun_all_is_loaded_anew(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers of transactions may stand for others there."""
+    moments = iter(["the first", "the first", "another"])
+
+    async def moment(connection: AnyConnection) -> Moment:
+        return replace(await present(connection), server=next(moments))
+
+    present = queue_change_store.moment
+    monkeypatch.setattr(queue_change_store, "moment", moment)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit(connection, [submission(0)])
+            kept, loads = KeptQueue(), []
+            for _ in range(3):
+                await _look(database, kept)
+                loads.append(kept.loads)
+            assert loads == [1, 1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_now_and_then_all_is_loaded_in_any_case(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit(connection, [submission(0)])
+            kept, loads = KeptQueue(checked_every=3), []
+            for _ in range(7):
+                await _look(database, kept)
+                loads.append(kept.loads)
+            assert loads == [1, 1, 1, 2, 2, 2, 3]
 
     asyncio.run(scenario())
