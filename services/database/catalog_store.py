@@ -21,7 +21,11 @@ from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
 from services.database.large_results import all_rows, rows_in_parts
-from services.database.partition_copy_store import forget_partition_copies_elsewhere, load_newest_held_since
+from services.database.partition_copy_store import (
+    forget_partition_copies_elsewhere,
+    load_newest_held,
+    load_newest_held_since,
+)
 from services.database.plan_store import load_hints
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, DROPPED_DATA_TABLES
@@ -205,6 +209,21 @@ async def hold_tables(connection: AnyConnection, names: Sequence[TableId]) -> di
     held = present.order_by(DATA_TABLES.c.data_table).with_for_update(read=True, skip_locked=True)
     cursor = await execute(connection, held)
     return {TableId(name): int(revision) for name, revision in await cursor.fetchall()}
+
+
+async def hold_where_they_are(connection: AnyConnection, names: Sequence[TableId]) -> Catalog:
+    """A catalog of these tables alone, as far as `hold_tables` holds them: what it says stays so until the transaction ends."""
+    held = sorted(await hold_tables(connection, names))
+    catalog = Catalog()
+    if not held:
+        return catalog
+    for name, size_bytes, home, regions, lags_s in await all_rows(
+        connection, _TABLES.where(any_of(DATA_TABLES.c.data_table, held))
+    ):
+        catalog.enter(TableId(name), size_bytes, RegionId(home), *_copies(regions, lags_s))
+    for table, newest_held in (await load_newest_held(connection, held)).items():
+        catalog.enter_newest_held(table, newest_held)
+    return catalog
 
 
 def _copies(

@@ -14,9 +14,11 @@ from domain.identifiers import ClusterId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
+from domain.workload import TableInput
 from formats.event_details import loss_details, placement_details
 from services.database import (
     attempt_store,
+    catalog_store,
     event_store,
     lease_store,
     placement_change_store,
@@ -169,25 +171,33 @@ async def _take_ends_and_places(
 ) -> tuple[list[RecordEnd], dict[AttemptKey, ReservedPlace]]:
     """The ends among these, and the places of those attempts that go on elsewhere."""
     ends = await _take_ends(connection, reported, runs, now)
-    return ends, await _take_places(connection, region, ends)
+    inputs = {attempt.key: attempt.specification.tables for attempt in reported}
+    return ends, await _take_places(connection, region, ends, inputs)
 
 
 async def _take_places(
-    connection: AnyConnection, region: RegionId, ends: Sequence[RecordEnd]
+    connection: AnyConnection,
+    region: RegionId,
+    ends: Sequence[RecordEnd],
+    inputs: Mapping[AttemptKey, Sequence[TableInput]],
 ) -> dict[AttemptKey, ReservedPlace]:
     """Ends the reservations of workloads whose attempts end; returns those of attempts that go on elsewhere.
 
-    In a region without a scheduler nothing would start the successor: then the workload returns to the queue.
+    In a region without a scheduler nothing would start the successor, and one that does not hold what it reads any more may not (I3):
+    then the workload returns to the queue.
     """
     places = await reservation_store.take(connection, [end.key.workload for end in ends])
     served = {region}
     if any(place.region != region for place in places.values()):
         served |= await lease_store.served_regions(connection, lease_store.ABSENCE_REAL_S)
-    return {
+    going_on = {
         end.key: places[end.key.workload]
         for end in ends
         if end.migrates and end.key.workload in places and places[end.key.workload].region in served
     }
+    read = sorted({one.table for key in going_on for one in inputs[key]})
+    catalog = await catalog_store.hold_where_they_are(connection, read)
+    return {key: place for key, place in going_on.items() if not catalog.missing_tables(place.region, inputs[key])}
 
 
 async def _go_on_elsewhere(

@@ -11,11 +11,13 @@ from psycopg.types.json import Jsonb
 from cluster_manager.attempt_run.events import Eviction, Started
 from domain.events import EvictionCause
 from domain.fleet import Fleet
-from domain.identifiers import RegionId
+from domain.identifiers import RegionId, TableId
 from domain.rank import Standing
+from domain.table import Table
+from domain.workload import TableInput
 from services.clock import SystemClock
 from services.configuration import AuctionConfiguration
-from services.database import attempt_store, auction_store, award_store, fleet_store, lease_store
+from services.database import attempt_store, auction_store, award_store, catalog_store, fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.placement_documents import placements_to_documents
@@ -31,6 +33,7 @@ from tests.regional_scheduler_service.regions_of_one_process import RegionsOfOne
 from tests.regional_scheduler_service.test_races import FIRST, W1, dispatch_over_quota
 
 COAST = RegionId("coast")
+CLICKS = TableId("clicks")
 
 
 async def serve(connection: AnyConnection, region: RegionId, absent_real_s: float = 0.0) -> lease_store.Lease:
@@ -93,12 +96,41 @@ def test_what_a_region_has_won_that_does_not_return_is_put_up_again(
 
 @pytest.mark.parametrize("returns", [True, False])
 def test_who_migrates_to_a_region_that_does_not_return_goes_back_to_the_queue(database_url: str, returns: bool) -> None:
+    migrates(database_url, goes_on=returns, returns=returns)
+
+
+@pytest.mark.parametrize(
+    ("table", "goes_on"),
+    [
+        (Table(CLICKS, 5, COAST), True),
+        (Table(CLICKS, 5, EAST, (COAST,)), True),
+        (Table(CLICKS, 5, EAST), False),
+        (None, False),
+    ],
+    ids=["at home there", "a copy there", "moved away", "dropped"],
+)
+def test_who_migrates_to_a_region_that_does_not_hold_what_it_reads_any_more_goes_back_to_the_queue(
+    database_url: str, table: Table | None, goes_on: bool
+) -> None:
+    migrates(database_url, goes_on=goes_on, reads=(TableInput(CLICKS),), tables=() if table is None else (table,))
+
+
+def migrates(
+    database_url: str,
+    *,
+    goes_on: bool,
+    returns: bool = True,
+    reads: tuple[TableInput, ...] = (),
+    tables: tuple[Table, ...] = (),
+) -> None:
+    """An attempt of `reads` stops to go on at the coast, whose scheduler `returns`, where these are all tables."""
     kept = (placement("coast-a-r0-m0"),)
     migration = Eviction(EvictionCause.MIGRATED, to=(kept[0].machine,))
 
     async def scenario() -> None:
         async with Database(database_url) as database, database.transaction() as connection:
-            await dispatch_over_quota(connection)
+            await dispatch_over_quota(connection, replace(specification(), tables=reads))
+            await catalog_store.apply_tables(connection, tables)
             await serve(connection, COAST, 0.0 if returns else lease_store.ABSENCE_REAL_S + 1.0)
             memory = await load_memory(connection, EAST)
             assert memory is not None
@@ -120,7 +152,7 @@ def test_who_migrates_to_a_region_that_does_not_return_goes_back_to_the_queue(da
             cursor = await connection.execute("SELECT count(*) FROM queue_entries")
             row = await cursor.fetchone()
             assert row is not None
-            assert (len(live), row[0]) == ((1, 0) if returns else (0, 1))
+            assert (len(live), row[0]) == ((1, 0) if goes_on else (0, 1))
             assert not live or live[0].standing == Standing(6, 0)
 
     asyncio.run(scenario())

@@ -17,6 +17,7 @@ from domain.placement import AttemptKey
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
+from domain.workload import WorkloadSpecification
 from regional_scheduler.dispatching import StartWith
 from regional_scheduler.rounds import Lot
 from services.clock import SystemClock
@@ -61,9 +62,10 @@ def in_one_transaction(database_url: str, story: Callable[[AnyConnection], Await
     asyncio.run(scenario())
 
 
-async def dispatch_over_quota(connection: AnyConnection) -> None:
+async def dispatch_over_quota(connection: AnyConnection, wanted: WorkloadSpecification | None = None) -> None:
     await fleet_store.apply_fleet(connection, FLEET)
-    readable = replace(submission(1), serialized=specification_to_proto(specification()).SerializeToString())
+    wanted = wanted or specification()
+    readable = replace(submission(1, wanted), serialized=specification_to_proto(wanted).SerializeToString())
     await submit(connection, [readable])
     await dispatch(connection, replace(new_attempt(W1), standing=OVER_QUOTA, within_quota=False))
 
