@@ -42,7 +42,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 		|| $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
-	$(BIN)/python -m services.runtime.kernels
+	$(BIN)/python -m services.data_placement.kernels & $(BIN)/python -m services.runtime.kernels && wait $$!
 	@touch $@
 
 .PHONY: demo

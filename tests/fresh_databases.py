@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import sql
 
-_USES = 50
-"""So often one is emptied: each time leaves dead rows in the catalogs, which nothing removes here."""
-
 _PATIENCE_MS = 10_000
 
 _SHAPE = """
@@ -60,6 +57,8 @@ class FreshDatabases:
     create: Callable[[str], None]
     drop: Callable[[str], None]
     template: str
+    uses: int = 50
+    """So often one is emptied: each time leaves dead rows in the catalogs, which nothing removes here."""
     _shape: str = ""
     _rows: dict[str, bytes] = field(default_factory=dict)
     """What the tables of the template have, by table: the rows that migrations write."""
@@ -87,7 +86,7 @@ class FreshDatabases:
         """Ends all connections to it. Whoever goes on with its name finds none."""
         uses = self._used.pop(name) + 1
         try:
-            if uses < _USES and self._empty(name, spare := f"emptied_{self._count}"):
+            if uses < self.uses and self._empty(name, spare := f"emptied_{self._count}"):
                 self._emptied.append((spare, uses))
                 return
         except psycopg.Error:

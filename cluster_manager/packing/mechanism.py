@@ -185,7 +185,7 @@ def newcomer_of(query: Query, rule: EvictionRule) -> Newcomer:
         kind.tiers,
         kind.needs,
         query.standing,
-        query.now_s,
+        float(query.now_s),  # of whole seconds Numba would make a second version of every kernel
         query.victims_from_priority,
         query.guaranteed,
         query.affinity.fills and kind.gpus > 0,

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from services.database import lease_store, standby_store
+from services.database import lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
@@ -22,6 +22,7 @@ from services.database.lease_store import Lease, SeenLease
 from services.metrics.service_metrics import ServiceMetrics
 from services.tiers.lease_renewal import LeaseRenewal, RenewalEnd
 from services.tiers.lease_times import SILENCE_REAL_S, LeaseTimes
+from services.tiers.standing_by import StandingBy
 
 _LONGEST_BETWEEN_TURNS_REAL_S: Final = 1.0
 _SHORTEST_BETWEEN_LOOKS_REAL_S: Final = 0.02
@@ -80,7 +81,13 @@ class LeaseKeeper:
 
     async def wait_until_held(self) -> Lease:
         """Tries until the lease is ours: each time with a greater token, also when it was ours before."""
-        standing_by = False
+        standing_by = StandingBy(self._database, self._name, self._holder, self._address, self._duration_s)
+        try:
+            return await self._wait(standing_by)
+        finally:
+            standing_by.end()
+
+    async def _wait(self, standing_by: StandingBy) -> Lease:
         while True:
             asked_real_s = asyncio.get_running_loop().time()
             found = await self._database.run(self._acquire, give_up_after_s=float("inf"))
@@ -91,9 +98,8 @@ class LeaseKeeper:
                 _log.info("lease acquired", name=self._name, address=self._address, token=found.token)
                 return found
             self._leader_address = found.address
-            if not standing_by:
+            if standing_by.begin():
                 _log.info("standing by: another process holds the lease", name=self._name, leader=found.address)
-                standing_by = True
             # When it is not renewed any more, it is ours the moment it ends.
             await asyncio.sleep(min(self._duration_s / 3, max(found.left_s, _SHORTEST_BETWEEN_LOOKS_REAL_S)))
 
@@ -101,9 +107,6 @@ class LeaseKeeper:
         """The lease, or how it stands where another process holds it: who only looks never holds up who writes."""
         seen = await lease_store.look(connection, self._name)
         if seen is not None and seen.left_s > 0.0 and seen.holder != self._holder:
-            await standby_store.stand_by(
-                connection, self._name, self._holder, self._address, os.getpid(), self._duration_s
-            )
             return seen
         lease = await lease_store.acquire(
             connection,
@@ -114,8 +117,6 @@ class LeaseKeeper:
             self._duration_s,
             self._tasks_stop_after_s,
         )
-        if lease is not None:
-            await standby_store.stop_standing_by(connection, self._name, self._holder)
         # Another process was a moment earlier: the next look finds it.
         return lease or seen or SeenLease("", "", 0.0)
 

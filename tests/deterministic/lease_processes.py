@@ -16,7 +16,7 @@ import pytest
 
 from services.database import lease_store
 from services.database.lease_store import Lease, LeaseLost
-from services.tiers import lease_keeper, lease_renewal
+from services.tiers import lease_keeper, lease_renewal, standing_by
 from services.tiers.lease_keeper import LeaseKeeper
 from tests.deterministic.lease_table import SimulatedDatabase, SimulatedServer, Weather
 from tests.deterministic.simulation import SimulatedLoop, SimulatedWorld
@@ -42,6 +42,7 @@ def simulated_time(monkeypatch: pytest.MonkeyPatch, world: SimulatedWorld, serve
         for module in (lease_keeper, lease_renewal):
             patched.setattr(module, "time", clock)
             patched.setattr(module, "_log", Quiet())
+        patched.setattr(standing_by, "_log", Quiet())
         patched.setattr(lease_renewal, "connect", server.connect)
         patched.setattr(lease_keeper, "threading", SimpleNamespace(Thread=_SimulatedThread))
         yield

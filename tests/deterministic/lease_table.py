@@ -52,6 +52,8 @@ class LeaseTable:
         if text.startswith("SELECT leases.holder, leases.address"):
             row = self.rows.get(next(iter(values.values())))
             return [] if row is None else [(row.holder, row.address, row.expires_s - self.now())]
+        if "standbys" in text:  # shown to people, nothing is decided by it
+            return []
         raise AssertionError(f"nobody has taught the simulated database this: {text}")
 
     def _acquire(self, values: Any, by: object) -> list[tuple[Any, ...]] | None:

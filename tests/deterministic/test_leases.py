@@ -54,7 +54,7 @@ def test_a_keeper_that_counts_from_the_answer_is_found_out(monkeypatch: pytest.M
 
     monkeypatch.setattr(LeaseKeeper, "_renewed", renewed)
     with pytest.raises(AssertionError, match="is certain, and"):
-        _run(monkeypatch, 8)
+        _run(monkeypatch, 5)
 
 
 def test_a_seed_makes_one_schedule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ def small_trace(folder: Path, count: int = 260) -> None:
             )
 
 
+@pytest.mark.nightly
 def test_everything_is_written_and_sharing_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_trace(tmp_path)
     monkeypatch.setattr(runs, "TRACE_FOLDER", tmp_path)

@@ -48,6 +48,7 @@ def small_traces(folder: Path, count: int = 80) -> None:
                 writer.writerow([row[0], "vc", gpus, submit_s, duration_s, "P"] if trace == "philly" else row)
 
 
+@pytest.mark.nightly
 def test_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_traces(tmp_path)
     monkeypatch.setattr(runs, "TRACE_FOLDER", tmp_path)

@@ -19,6 +19,7 @@ from services.execution.emulated_executor import EmulatedExecutor
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
+from tests.database.small_world import until_somebody_waits
 from tests.execution.calls import calling, execute, statuses, stop
 from tests.execution.orders import CLUSTER, emulated, key
 
@@ -95,13 +96,30 @@ def test_who_stands_by_is_listed_until_it_leads_or_is_not_heard_of_any_more(data
             waiting.append(asyncio.create_task(three.wait_until_held()))
             kept = asyncio.create_task(one.keep(lease))
             await _until_standing_by(database, ["two:1", "three:1"])
-            # It takes the lease when that is given back: then it leads, and stands by no more.
             waiting[1].cancel()
             await _until_standing_by(database, ["two:1"])
+            # It takes the lease when that is given back: then it leads, and stands by no more.
             await one.release(lease)
             await waiting[0]
             await kept
             assert await _standing_by(database) == []
+
+    asyncio.run(scenario())
+
+
+def test_who_stands_by_takes_over_though_what_it_says_of_itself_waits(database_url: str) -> None:
+    """As where a connection of its own was lost in a transaction, of which the server has not heard yet."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as hanging:
+            one, two = _keeper(database, "one", duration_real_s=2.0), _keeper(database, "two")
+            lease = await one.wait_until_held()
+            await standby_store.stand_by(hanging, _NAME, "two", "two:1", 1, 600.0)
+            waiting = asyncio.create_task(two.wait_until_held())
+            async with asyncio.timeout(60.0):
+                await until_somebody_waits(database)
+                await one.release(lease)
+                await waiting
 
     asyncio.run(scenario())
 
