@@ -217,9 +217,9 @@ async def hold_where_they_are(connection: AnyConnection, names: Sequence[TableId
     catalog = Catalog()
     if not held:
         return catalog
-    for name, size_bytes, home, regions, lags_s in await all_rows(
-        connection, _TABLES.where(any_of(DATA_TABLES.c.data_table, held))
-    ):
+    # Not in parts: in a pipelined transaction there are no cursors of the server.
+    cursor = await execute(connection, _TABLES.where(any_of(DATA_TABLES.c.data_table, held)))
+    for name, size_bytes, home, regions, lags_s in await cursor.fetchall():
         catalog.enter(TableId(name), size_bytes, RegionId(home), *_copies(regions, lags_s))
     for table, newest_held in (await load_newest_held(connection, held)).items():
         catalog.enter_newest_held(table, newest_held)

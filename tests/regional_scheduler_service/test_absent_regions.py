@@ -128,29 +128,33 @@ def migrates(
     migration = Eviction(EvictionCause.MIGRATED, to=(kept[0].machine,))
 
     async def scenario() -> None:
-        async with Database(database_url) as database, database.transaction() as connection:
-            await dispatch_over_quota(connection, replace(specification(), tables=reads))
-            await catalog_store.apply_tables(connection, tables)
-            await serve(connection, COAST, 0.0 if returns else lease_store.ABSENCE_REAL_S + 1.0)
-            memory = await load_memory(connection, EAST)
-            assert memory is not None
-            attempt = memory.live.get(FIRST)
-            assert attempt is not None
-            await attempt_store.record_started(connection, [(FIRST, 2_100.0)])
-            await connection.execute(
-                """INSERT INTO reserved_places (workload, attempt, region, reserved_s, placements)
-                   VALUES (%s, 2, %s, 2200, %s)""",
-                (W1, COAST, Jsonb(placements_to_documents(kept))),
-            )
-            await attempt_store.begin_evictions(connection, [(FIRST, migration)], 2_200.0)
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection, replace(specification(), tables=reads))
+                await catalog_store.apply_tables(connection, tables)
+                await serve(connection, COAST, 0.0 if returns else lease_store.ABSENCE_REAL_S + 1.0)
+                memory = await load_memory(connection, EAST)
+                assert memory is not None
+                attempt = memory.live.get(FIRST)
+                assert attempt is not None
+                await attempt_store.record_started(connection, [(FIRST, 2_100.0)])
+                await connection.execute(
+                    """INSERT INTO reserved_places (workload, attempt, region, reserved_s, placements)
+                       VALUES (%s, 2, %s, 2200, %s)""",
+                    (W1, COAST, Jsonb(placements_to_documents(kept))),
+                )
+                await attempt_store.begin_evictions(connection, [(FIRST, migration)], 2_200.0)
             for event in (Started(2_100.0), leave_event(migration, 2_200.0)):
                 attempt.take(event)
             (cluster,) = attempt.clusters
             attempt.reports[cluster] = AttemptStatus(FIRST, AttemptPhase.STOPPED, 2_300.0, started_s=2_100.0)
-            await record_reports(connection, EAST, [attempt], [], 2_300.0)
-            live = await attempt_store.load_live(connection, COAST)
-            cursor = await connection.execute("SELECT count(*) FROM queue_entries")
-            row = await cursor.fetchone()
+            # As a session records it.
+            async with database.transaction(pipelined=True) as connection:
+                await record_reports(connection, EAST, [attempt], [], 2_300.0)
+            async with database.transaction() as connection:
+                live = await attempt_store.load_live(connection, COAST)
+                cursor = await connection.execute("SELECT count(*) FROM queue_entries")
+                row = await cursor.fetchone()
             assert row is not None
             assert (len(live), row[0]) == ((1, 0) if goes_on else (0, 1))
             assert not live or live[0].standing == Standing(6, 0)
