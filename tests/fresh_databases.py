@@ -17,23 +17,32 @@ _PATIENCE_MS = 10_000
 _SHAPE = """
     WITH own AS (SELECT * FROM pg_class WHERE relnamespace = 'public'::regnamespace)
     SELECT md5(string_agg(part, ' ' ORDER BY part COLLATE "C")) FROM (
-        SELECT concat_ws(',', relname, relkind, relpersistence, relchecks, reloptions, relhasrules) FROM own
+        SELECT concat_ws(',', relname, relkind, relpersistence, relchecks, reloptions, relhasrules, relrowsecurity,
+                         relforcerowsecurity, relacl) FROM own
         UNION ALL
         SELECT concat_ws(',', relname, attname, atttypid, attnotnull, atthasdef, attidentity, attisdropped)
           FROM own JOIN pg_attribute ON attrelid = own.oid WHERE attnum > 0
         UNION ALL
-        SELECT concat_ws(',', relname, indkey, indisunique, indisvalid) FROM own JOIN pg_index ON indexrelid = own.oid
+        SELECT concat_ws(',', relname, adnum, adbin) FROM own JOIN pg_attrdef ON adrelid = own.oid
+        UNION ALL
+        SELECT concat_ws(',', relname, seqstart, seqincrement, seqmin, seqmax, seqcache, seqcycle)
+          FROM own JOIN pg_sequence ON seqrelid = own.oid
+        UNION ALL
+        SELECT concat_ws(',', relname, indkey, indisunique, indisvalid, indexprs, indpred) FROM own
+          JOIN pg_index ON indexrelid = own.oid
         UNION ALL
         SELECT concat_ws(',', relname, tgname, tgenabled, tgtype) FROM own JOIN pg_trigger ON tgrelid = own.oid
          WHERE NOT tgisinternal
         UNION ALL
-        SELECT concat_ws(',', conname, contype, convalidated) FROM own JOIN pg_constraint ON conrelid = own.oid
+        SELECT concat_ws(',', conname, contype, convalidated, conbin) FROM own JOIN pg_constraint ON conrelid = own.oid
         UNION ALL
         SELECT concat_ws(',', relname, 'analyzed') FROM own JOIN pg_statistic ON starelid = own.oid
         UNION ALL
         SELECT concat_ws(',', proname, md5(prosrc)) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
         UNION ALL
         SELECT concat_ws(',', extname, 'extension') FROM pg_extension
+        UNION ALL
+        SELECT concat_ws(',', nspname, nspacl, 'schema') FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_'
         UNION ALL
         SELECT concat_ws(',', 'setting', s.setconfig) FROM pg_db_role_setting s
          WHERE s.setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -84,14 +93,14 @@ class FreshDatabases:
 
     def give_back(self, name: str) -> None:
         """Ends all connections to it. Whoever goes on with its name finds none."""
-        uses = self._used.pop(name) + 1
+        uses, spare = self._used.pop(name) + 1, f"emptied_{name}"
         try:
-            if uses < self.uses and self._empty(name, spare := f"emptied_{self._count}"):
+            if uses < self.uses and self._empty(name, spare):
                 self._emptied.append((spare, uses))
                 return
         except psycopg.Error:
             # The test has stopped the server, or somebody comes back again and again.
-            self.drop(f"emptied_{self._count}")
+            self.drop(spare)
         self.drop(name)
 
     def _empty(self, name: str, spare: str) -> bool:

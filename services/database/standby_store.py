@@ -28,14 +28,17 @@ class Standby:
 async def stand_by(
     connection: AnyConnection, name: str, holder: str, address: str, process_id: int, duration_s: float
 ) -> None:
-    """The process counts as one that stands by for `duration_s` real seconds from now, or until it says so again. Those of which
-    nothing was heard for long are forgotten.
+    """The process counts as one that stands by for `duration_s` real seconds from now, or until it says so again. One that was
+    not heard of for longer has led meanwhile, or was cut off: it stands by since now. Those of which nothing was heard for long are
+    forgotten.
     """
     await connection.execute(
         """INSERT INTO standbys AS s (name, holder, address, process_id, since, seen_until)
            VALUES (%(name)s, %(holder)s, %(address)s, %(process_id)s, clock_timestamp(),
                    clock_timestamp() + make_interval(secs => %(duration_s)s))
-           ON CONFLICT (name, holder) DO UPDATE SET seen_until = excluded.seen_until""",
+           ON CONFLICT (name, holder) DO UPDATE
+              SET since = CASE WHEN s.seen_until < clock_timestamp() THEN excluded.since ELSE s.since END,
+                  seen_until = excluded.seen_until""",
         {"name": name, "holder": holder, "address": address, "process_id": process_id, "duration_s": duration_s},
     )
     await connection.execute(

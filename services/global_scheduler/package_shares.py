@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from services.grpc_errors import PreconditionFailed
+
+LoadStored: TypeAlias = Callable[[], Awaitable[Mapping[str, int]]]
+"""Bytes of the packages that are stored for tenants, besides the one that is sent."""
 
 _MIB = 2**20
 _DAY_S = 86_400.0
@@ -19,19 +23,22 @@ class PackageShares:
         self._greatest_bytes = greatest_bytes
         self._unused_kept_real_s = unused_kept_real_s
         self._under_way: Counter[str] = Counter()
+        self.ended = 0
+        """How many uploads have: what was loaded before the last one may lack what that has stored."""
 
     @contextmanager
-    def upload(self, stored_bytes: Mapping[str, int], tenants: Collection[str]) -> Iterator[PackageShare]:
-        """One upload for these tenants, of whom so much is stored besides; what it takes is given back at the end of the block."""
-        share = PackageShare(self, stored_bytes, sorted(tenants))
+    def upload(self, load_stored: LoadStored, tenants: Collection[str]) -> Iterator[PackageShare]:
+        """One upload for these tenants; what it takes is given back at the end of the block, when it is stored or never will be."""
+        share = PackageShare(self, load_stored, sorted(tenants))
         try:
             yield share
         finally:
             self._under_way.subtract(dict.fromkeys(share.tenants, share.taken_bytes))
             self._under_way += Counter()  # forgets those that send nothing
+            self.ended += 1
 
     def take(self, share: PackageShare, size_bytes: int) -> None:
-        """Raises PreconditionFailed where a tenant has no room for it: nothing is taken then."""
+        """By what is known to be stored. Raises PreconditionFailed where a tenant has no room for it: nothing is taken then."""
         for tenant in share.tenants:
             there = share.stored_bytes.get(tenant, 0) + self._under_way[tenant]
             if self._greatest_bytes is not None and there + size_bytes > self._greatest_bytes:
@@ -50,12 +57,19 @@ class PackageShares:
 class PackageShare:
     """What one upload has taken so far."""
 
-    def __init__(self, shares: PackageShares, stored_bytes: Mapping[str, int], tenants: list[str]) -> None:
+    def __init__(self, shares: PackageShares, load_stored: LoadStored, tenants: list[str]) -> None:
         self._shares = shares
-        self.stored_bytes = stored_bytes
+        self._load_stored = load_stored
+        self._loaded_after: int | None = None
+        """So many uploads had ended when it was loaded what is stored."""
+        self.stored_bytes: Mapping[str, int] = {}
         self.tenants = tenants
         self.taken_bytes = 0
 
-    def take(self, size_bytes: int) -> None:
-        """As `PackageShares.take`."""
+    async def take(self, size_bytes: int) -> None:
+        """As `PackageShares.take`, with what other uploads have stored meanwhile."""
+        while self.tenants and self._loaded_after != self._shares.ended:
+            ended = self._shares.ended
+            self.stored_bytes = await self._load_stored()
+            self._loaded_after = ended
         self._shares.take(self, size_bytes)

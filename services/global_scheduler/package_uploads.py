@@ -94,12 +94,8 @@ class PackageUploads:
         if part is None:
             raise InvalidArgument.of("", "there must be at least one part")
         package = named_package(part.package)
-        stored_bytes: dict[str, int] = {}
-        if tenants is not None:
-            stored_bytes = await self._run(
-                partial(ownership_store.package_bytes_by_tenant, tenants=tenants, besides=package)
-            )
-        with self._shares.upload(stored_bytes, tenants or ()) as share:
+        others = partial(ownership_store.package_bytes_by_tenant, tenants=tenants or (), besides=package)
+        with self._shares.upload(partial(self._run, others), tenants or ()) as share:
             size_bytes = await self._store(package, part, parts, share)
             await self._run(partial(package_store.note_stored, package=package, size_bytes=size_bytes))
             if tenants is not None:
@@ -134,7 +130,7 @@ class PackageUploads:
         self, writer: PackageWriter, part: messages.PackagePart, package: str, share: PackageShare
     ) -> None:
         self._check_part(part, package, writer.size_bytes)
-        share.take(len(part.content))
+        await share.take(len(part.content))
         await self._in_thread(writer.write, part.content)
 
     async def _begun(self, package: str) -> PackageWriter:

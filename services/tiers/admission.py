@@ -74,6 +74,7 @@ class Admission(grpc.aio.ServerInterceptor):
         self._calls: dict[asyncio.Task[object], _Call] = {}
         self._streams = 0
         self._open_streams = 0
+        self._open_streams_by_client: Counter[str] = Counter()
         self._bytes = 0
         self._bytes_by_client: Counter[str] = Counter()
         self._calls_by_client: Counter[tuple[str, bool]] = Counter()
@@ -122,10 +123,46 @@ class Admission(grpc.aio.ServerInterceptor):
             return grpc.stream_unary_rpc_method_handler(_refusing(refusal))
         self._open_streams += 1
         task.add_done_callback(self._open_stream_ended)
+        for behaviour, made in (
+            (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+            (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+        ):
+            if behaviour is not None:
+                shared = self._shared(behaviour, task, max(1, greatest // 2))
+                return made(shared, handler.request_deserializer, handler.response_serializer)
         return handler
 
     def _open_stream_ended(self, _task: asyncio.Task[object]) -> None:
         self._open_streams -= 1
+
+    def _shared(self, behaviour: Callable[..., Any], task: asyncio.Task[object], greatest: int) -> Callable[..., Any]:
+        """The method itself, for so many streams of one connection: clients with several addresses call nobody of whose health they
+        hear nothing."""
+
+        def come_from(client: str) -> None:
+            if self._open_streams_by_client[client] >= greatest:
+                raise Exhausted(
+                    f"this client has {greatest:,} streams of health checks and reflection under way, half of those that may be"
+                    " (a sixteenth of requests.streams_at_once) and the most for one client",
+                    _RETRY_AFTER_S,
+                )
+            self._open_streams_by_client[client] += 1
+            task.add_done_callback(lambda _task: _less(self._open_streams_by_client, client, 1))
+
+        if inspect.isasyncgenfunction(behaviour):
+
+            async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+                come_from(str(context.peer()))
+                async for response in behaviour(request, context):
+                    yield response
+
+            return stream
+
+        async def answer(request: Any, context: Any) -> Any:
+            come_from(str(context.peer()))
+            return await behaviour(request, context)
+
+        return answer
 
     # ------------------------------------------------------------ calls
 

@@ -178,6 +178,36 @@ def test_all_packages_of_a_tenant_are_bounded_together(database_url: str, tmp_pa
     asyncio.run(scenario())
 
 
+def test_what_another_upload_of_a_tenant_has_stored_meanwhile_counts(database_url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            settings = StorageSettings(greatest_tenant_package_bytes=100)
+            uploads = PackageUploads(database, settings, f"file://{tmp_path / 'packages'}")
+            half_sent, goes_on = asyncio.Event(), asyncio.Event()
+            slow = asyncio.create_task(uploads.receive(slowly_sent(b"1", b"2" * 60, half_sent, goes_on), {"ads"}))
+            await half_sent.wait()
+            assert await uploads.receive(sent(b"3" * 60), {"ads"}) == 60
+            goes_on.set()
+            with pytest.raises(PreconditionFailed, match="tenant ads"):
+                await slow
+            # Nothing of it is left, and nothing of what was stored meanwhile counts twice.
+            assert await uploads.receive(sent(b"4" * 40), {"ads"}) == 40
+            uploads.close()
+
+    asyncio.run(scenario())
+
+
+async def slowly_sent(
+    first: bytes, second: bytes, half_sent: asyncio.Event, goes_on: asyncio.Event
+) -> AsyncIterator[package_pb2.PackagePart]:
+    """A package in two parts; the second one comes when that event is set."""
+    name = name_of(first + second)
+    yield package_pb2.PackagePart(package=name, content=first)
+    half_sent.set()
+    await goes_on.wait()
+    yield package_pb2.PackagePart(package=name, content=second)
+
+
 async def sent(content: bytes, half_sent: asyncio.Event | None = None) -> AsyncIterator[package_pb2.PackagePart]:
     """The parts of a package; with an event it never ends, and the event is set once a part was taken."""
     yield package_pb2.PackagePart(package=name_of(content), content=content)

@@ -242,12 +242,49 @@ def test_calls_and_streams_are_bounded_and_a_slow_call_ends() -> None:
     _run(story, streams_at_once=16, longest_call_real_s=1.0)
 
 
+def test_never_does_a_connection_take_all_streams_that_are_open_to_everybody() -> None:
+    async def watches(address: str, clients: AsyncExitStack) -> Any:
+        """To begin health checks with, by a connection of its own."""
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        return cast(
+            Any,
+            health_pb2_grpc.HealthStub(
+                await clients.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+            ),
+        ).Watch
+
+    async def story(_servicer: _Waits, address: str) -> None:
+        async with AsyncExitStack() as clients:
+            greedy, other = await watches(address, clients), await watches(address, clients)
+            under_way = [greedy(health_pb2.HealthCheckRequest()) for _ in range(2)]
+            for watch in under_way:
+                await watch.read()
+            error = await _refusal(greedy(health_pb2.HealthCheckRequest()).read())
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "this client has 2 streams of health checks and reflection under way" in str(error.details())
+            assert _retry_after_s(error) == 1.0
+            under_way.append(other(health_pb2.HealthCheckRequest()))
+            await under_way[-1].read()
+            under_way.pop(0).cancel()
+            while True:  # until the server has heard of it
+                with suppress(grpc.aio.AioRpcError):
+                    await greedy(health_pb2.HealthCheckRequest()).read()
+                    break
+
+    _run(story, streams_at_once=64)
+
+
 def test_streams_that_are_open_to_everybody_are_few_and_checks_are_always_answered() -> None:
     async def story(_servicer: _Waits, address: str) -> None:
-        async with _client(address) as stub, grpc.aio.insecure_channel(address) as channel:
+        async with (
+            _client(address) as stub,
+            grpc.aio.insecure_channel(address) as channel,
+            grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),)) as another,
+        ):
             # Their types know nothing of their methods.
             health: Any = health_pb2_grpc.HealthStub(channel)
-            watches = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+            of_another: Any = health_pb2_grpc.HealthStub(another)
+            watches = [one.Watch(health_pb2.HealthCheckRequest()) for one in (of_another, health)]
             for watch in watches:
                 await watch.read()
             error = await _refusal(health.Watch(health_pb2.HealthCheckRequest()).read())

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import grpc
@@ -13,6 +13,7 @@ import pytest
 from services.clock import SystemClock
 from services.cluster_manager.server import ClusterManagerServer
 from services.database import lease_store, standby_store
+from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import LeaseLost
 from services.execution.emulated_executor import EmulatedExecutor
@@ -122,6 +123,29 @@ def test_who_stands_by_takes_over_though_what_it_says_of_itself_waits(database_u
                 await waiting
 
     asyncio.run(scenario())
+
+
+def test_who_has_led_stands_by_since_it_does_so_again(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(_stand_by)
+            # It was heard of last an hour ago: it has led since.
+            async with database.transaction() as connection:
+                await connection.execute(
+                    "UPDATE standbys SET since = since - interval '2 hours', seen_until = since - interval '1 hour'"
+                )
+            began = datetime.now(UTC)
+            await database.run(_stand_by)
+            (again,) = await database.run(standby_store.list_standbys)
+            assert again.since > began - timedelta(minutes=1)
+            await database.run(_stand_by)
+            assert await database.run(standby_store.list_standbys) == [again]
+
+    asyncio.run(scenario())
+
+
+async def _stand_by(connection: AnyConnection) -> None:
+    await standby_store.stand_by(connection, _NAME, "two", "two:1", 1, 600.0)
 
 
 async def _standing_by(database: Database) -> list[str]:
