@@ -127,7 +127,8 @@ async def dispatch_awards(
     downgrading = cell_events(region, dispatched.writes.cells, live, now)
     dispatching = [*_dispatched_events(region, dispatches, now), *_broken_events(region, dispatches, now)]
     await event_store.append(connection, [*evicting, *downgrading, *dispatching])
-    if dispatched.given_back:
+    # What reads a table that changes is not tried again at once, but when the region has heard of the change: that wakes the pass, too.
+    if readable - {attempt.key.workload for attempt in new}:
         wake_after_commit(connection, SCAN_CHANNEL)
     return dispatched
 

@@ -34,8 +34,6 @@ ResponseT = TypeVar("ResponseT")
 
 _RETRY_AFTER_S = 1.0
 _MIB = 2**20
-_SHARE_OF_OPEN_STREAMS = 1 / 16
-"""Of streams_at_once, beside them: of calls that nobody is asked for who is calling."""
 
 
 @dataclass(slots=True)
@@ -62,7 +60,7 @@ class _Method:
 
 class Admission(grpc.aio.ServerInterceptor):
     """Lets calls in while there is room for them. Of services that are not named (health, reflection), which are open to everybody,
-    calls with one answer always are, and streams while there are few: nobody needs many."""
+    calls with one answer always are, and streams up to a bound of their own."""
 
     def __init__(self, services: Iterable[ServiceDescriptor], settings: RequestSettings) -> None:
         self._settings = settings
@@ -113,11 +111,12 @@ class Admission(grpc.aio.ServerInterceptor):
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
         if not (handler.request_streaming or handler.response_streaming):
             return handler
-        greatest = int(self._settings.streams_at_once * _SHARE_OF_OPEN_STREAMS)
+        # As many again, beside the others: each client that knows several addresses has one to each of them.
+        greatest = self._settings.streams_at_once
         if self._open_streams >= greatest:
             refusal = Exhausted(
                 f"{greatest:,} streams of health checks and reflection are under way here, the most at a time"
-                " (a sixteenth of requests.streams_at_once)",
+                " (requests.streams_at_once)",
                 _RETRY_AFTER_S,
             )
             return grpc.stream_unary_rpc_method_handler(_refusing(refusal))
@@ -128,7 +127,7 @@ class Admission(grpc.aio.ServerInterceptor):
             (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
         ):
             if behaviour is not None:
-                shared = self._shared(behaviour, task, max(1, greatest // 2))
+                shared = self._shared(behaviour, task, greatest // 2)
                 return made(shared, handler.request_deserializer, handler.response_serializer)
         return handler
 
@@ -142,8 +141,8 @@ class Admission(grpc.aio.ServerInterceptor):
         def come_from(client: str) -> None:
             if self._open_streams_by_client[client] >= greatest:
                 raise Exhausted(
-                    f"this client has {greatest:,} streams of health checks and reflection under way, half of those that may be"
-                    " (a sixteenth of requests.streams_at_once) and the most for one client",
+                    f"this client has {greatest:,} streams of health checks and reflection under way, half of"
+                    " requests.streams_at_once and the most for one client",
                     _RETRY_AFTER_S,
                 )
             self._open_streams_by_client[client] += 1

@@ -15,6 +15,7 @@ from domain.workload import TableInput
 from regional_scheduler.rounds import Lot
 from services.clock import SystemClock
 from services.database import award_store, catalog_store, fleet_store
+from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
@@ -121,7 +122,7 @@ async def dispatch(
     database: Database, memory: RegionMemory, start: Callable[[Plan, Lot], Plan] | None = None
 ) -> Dispatched:
     async with database.transaction(pipelined=True) as connection:
-        return await dispatch_awards(
+        dispatched = await dispatch_awards(
             connection,
             EAST,
             await award_store.lock_awards(connection, EAST),
@@ -132,6 +133,9 @@ async def dispatch(
             SystemClock(),
             start=start,
         )
+        # Else passes and rounds would follow each other for as long as an import holds a table; the end of that wakes the pass.
+        assert SCAN_CHANNEL not in connection.channels_to_wake
+        return dispatched
 
 
 def keys(dispatched: Dispatched) -> list[AttemptKey]:

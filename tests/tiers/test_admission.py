@@ -256,12 +256,12 @@ def test_never_does_a_connection_take_all_streams_that_are_open_to_everybody() -
     async def story(_servicer: _Waits, address: str) -> None:
         async with AsyncExitStack() as clients:
             greedy, other = await watches(address, clients), await watches(address, clients)
-            under_way = [greedy(health_pb2.HealthCheckRequest()) for _ in range(2)]
+            under_way = [greedy(health_pb2.HealthCheckRequest()) for _ in range(8)]
             for watch in under_way:
                 await watch.read()
             error = await _refusal(greedy(health_pb2.HealthCheckRequest()).read())
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "this client has 2 streams of health checks and reflection under way" in str(error.details())
+            assert "this client has 8 streams of health checks and reflection under way" in str(error.details())
             assert _retry_after_s(error) == 1.0
             under_way.append(other(health_pb2.HealthCheckRequest()))
             await under_way[-1].read()
@@ -271,10 +271,10 @@ def test_never_does_a_connection_take_all_streams_that_are_open_to_everybody() -
                     await greedy(health_pb2.HealthCheckRequest()).read()
                     break
 
-    _run(story, streams_at_once=64)
+    _run(story, streams_at_once=16)
 
 
-def test_streams_that_are_open_to_everybody_are_few_and_checks_are_always_answered() -> None:
+def test_streams_that_are_open_to_everybody_are_bounded_and_checks_are_always_answered() -> None:
     async def story(_servicer: _Waits, address: str) -> None:
         async with (
             _client(address) as stub,
@@ -284,12 +284,12 @@ def test_streams_that_are_open_to_everybody_are_few_and_checks_are_always_answer
             # Their types know nothing of their methods.
             health: Any = health_pb2_grpc.HealthStub(channel)
             of_another: Any = health_pb2_grpc.HealthStub(another)
-            watches = [one.Watch(health_pb2.HealthCheckRequest()) for one in (of_another, health)]
+            watches = [one.Watch(health_pb2.HealthCheckRequest()) for one in (of_another, health) * 8]
             for watch in watches:
                 await watch.read()
             error = await _refusal(health.Watch(health_pb2.HealthCheckRequest()).read())
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "2 streams of health checks and reflection are under way here" in str(error.details())
+            assert "16 streams of health checks and reflection are under way here" in str(error.details())
             assert _retry_after_s(error) == 1.0
             reflection: Any = cast(Any, reflection_pb2_grpc.ServerReflectionStub)(channel)
             asked = cast(Any, reflection_pb2).ServerReflectionRequest(list_services="")
@@ -305,4 +305,4 @@ def test_streams_that_are_open_to_everybody_are_few_and_checks_are_always_answer
                     await health.Watch(health_pb2.HealthCheckRequest()).read()
                     break
 
-    _run(story, streams_at_once=32)
+    _run(story, streams_at_once=16)
