@@ -16,7 +16,7 @@ from regional_scheduler.rounds import Lot
 from services.clock import SystemClock
 from services.database import award_store, catalog_store, fleet_store
 from services.database.channels import SCAN_CHANNEL
-from services.database.connection import AnyConnection
+from services.database.connection import AnyConnection, PooledConnection
 from services.database.engine import Database
 from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
 from services.regional_scheduler.loading import load_memory
@@ -134,6 +134,7 @@ async def dispatch(
             start=start,
         )
         # Else passes and rounds would follow each other for as long as an import holds a table; the end of that wakes the pass.
+        assert isinstance(connection, PooledConnection)
         assert SCAN_CHANNEL not in connection.channels_to_wake
         return dispatched
 
