@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from domain.clock import Clock
+from domain.life_cycle import State
 from domain.placement import AttemptKey
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
@@ -107,6 +108,8 @@ class AttemptRecorder:
         for end in recorded.ended:
             self._free(end.key)
             self._arrivals.withdraw(end.key.workload)
+            if end.next_state is not State.PENDING:
+                self._memory.specifications.forget(end.key.workload)
         for region, successor in recorded.successors:
             if region == self._memory.region.region:
                 self._arrivals.admit(successor, preempted_s)

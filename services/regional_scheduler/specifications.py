@@ -43,12 +43,16 @@ class SpecificationCache:
         self._revisions: dict[WorkloadId, int] = {}
         """Of those that had been changed when they were read."""
 
+    def __contains__(self, name: WorkloadId) -> bool:
+        """Whether it is remembered."""
+        return name in self._workloads
+
     def machines_changed(self, region: Region) -> None:
         """The region has these machines: what workloads may wait for depends on them."""
         self._one_machine = one_machine_of([region]) if self._placement.wait_for_consolidation else None
 
     def forget(self, name: WorkloadId) -> None:
-        """It was changed: it is read anew when it is asked for."""
+        """It was changed, or has ended: it is read anew when it is asked for."""
         self._workloads.pop(name, None)
         self._revisions.pop(name, None)
 

@@ -26,6 +26,7 @@ from services.regional_scheduler.cluster_link import ClusterReport, LinkMessage
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.order_sender import OrderSender
+from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.time_limits import RunningLimits
 from services.wire.workloads import specification_to_proto
@@ -42,6 +43,7 @@ class Region:
     """A region in which `RUNNING` attempts run, and what takes in and writes what is reported of them."""
 
     database: Database
+    memory: RegionMemory
     reports: ReportTaker
     recorder: AttemptRecorder
 
@@ -91,7 +93,7 @@ def in_a_busy_region(database_url: str, story: Callable[[Region], Awaitable[None
             reports = ReportTaker(memory.live, due, sender, AbsentClusters(memory, 0.0), clock)
             arrivals, limits = Arrivals(memory, due), RunningLimits()
             recorder = AttemptRecorder(database, lease, memory, due, reports, sender, arrivals, limits, clock)
-            await story(Region(database, reports, recorder))
+            await story(Region(database, memory, reports, recorder))
 
     asyncio.run(scenario())
 
@@ -167,3 +169,18 @@ def test_never_does_a_turn_take_longer_than_stated_or_cost_more(
     assert pace.shortest_s <= turn_s <= pace.longest_s
     assert share * turn_s >= running * min(elapsed_s, turn_s) * (1 - 1e-9), "some would wait for more than a turn"
     assert share <= max(pace.attempts_per_s, running / pace.longest_s) * elapsed_s + 1
+
+
+def test_what_a_workload_asked_for_is_not_remembered_after_its_end(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        goes_on, ends = KEYS[0], KEYS[1]
+        remembered = region.memory.specifications
+        async with region.database.transaction() as connection:
+            await remembered.workloads(connection, [goes_on.workload, ends.workload])
+        assert ends.workload in remembered
+        completed = replace(at(ends, 60.0), phase=AttemptPhase.COMPLETED, since_s=2200.0)
+        await region.tell(at(goes_on, 1.0), completed, second=100.0)
+        assert ends.workload not in remembered
+        assert goes_on.workload in remembered
+
+    in_a_busy_region(database_url, story)
