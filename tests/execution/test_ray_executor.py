@@ -355,7 +355,9 @@ def test_what_the_others_do_when_one_was_killed_is_the_end_of_the_attempt(home: 
             await until_processes("86400.4443", 2)
             process_of("4443", 1).kill()
             await watched.until(lambda status: bool(status.lost_tasks))
-            done.write_text(str(code), encoding="utf-8")
+            # With its content from the beginning: whoever finds it reads it.
+            (home / "written").write_text(str(code), encoding="utf-8")
+            (home / "written").rename(done)
             return (await watched.phase(key(attempt=1 + code), phase)).reason
 
     assert asyncio.run(scenario(0, AttemptPhase.COMPLETED)) == ""
