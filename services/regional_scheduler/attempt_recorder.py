@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.clock import Clock
 from domain.life_cycle import State
 from domain.placement import AttemptKey
@@ -106,10 +107,7 @@ class AttemptRecorder:
             if self._memory.inventory.holding(checkpoint.key) is not None:
                 self._memory.inventory.save_work(checkpoint.key, checkpoint.saved_s)
         for end in recorded.ended:
-            self._free(end.key)
-            self._arrivals.withdraw(end.key.workload)
-            if end.next_state is not State.PENDING:
-                self._memory.specifications.forget(end.key.workload)
+            self._end(end)
         for region, successor in recorded.successors:
             if region == self._memory.region.region:
                 self._arrivals.admit(successor, preempted_s)
@@ -119,6 +117,13 @@ class AttemptRecorder:
                 raise SessionOver(f"{attempt.key} had ended in the database already")
             if known is not None and start_of(known) is not None:
                 raise SessionOver(f"{attempt.key} had started in the database already")
+
+    def _end(self, end: RecordEnd) -> None:
+        """It holds nothing any more; what will not run again is forgotten."""
+        self._free(end.key)
+        self._arrivals.withdraw(end.key.workload)
+        if end.next_state is not State.PENDING:
+            self._memory.specifications.forget(end.key.workload)
 
     def _leave_clusters(self, key: AttemptKey) -> None:
         """Its change is carried out: clusters in which it holds nothing any more forget it."""
