@@ -138,6 +138,17 @@ async def dispatch(connection: AnyConnection, *attempts: NewAttempt) -> None:
     await attempt_store.dispatch(connection, EAST, attempts)
 
 
+async def award_to_east(connection: AnyConnection, *workloads: WorkloadId) -> None:
+    """The region has won these in a round that is closed, and has not dispatched them yet."""
+    await connection.execute(
+        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, closed_at, now_s, participants, lots)
+           VALUES (1, 1, now(), now(), now(), 0, ARRAY['east'], '{}')"""
+    )
+    await connection.execute(
+        "INSERT INTO awards (workload, region, round, lot) SELECT unnest(%s::text[]), %s, 1, 0", (list(workloads), EAST)
+    )
+
+
 async def until_somebody_waits(database: Database) -> None:
     """Until another transaction waits for a lock of ours."""
     while True:

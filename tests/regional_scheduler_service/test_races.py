@@ -44,7 +44,17 @@ from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import SessionOver
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import ADS, EAST, FLEET, dispatch, new_attempt, specification, submission, submit
+from tests.database.small_world import (
+    ADS,
+    EAST,
+    FLEET,
+    award_to_east,
+    dispatch,
+    new_attempt,
+    specification,
+    submission,
+    submit,
+)
 
 W1, W2 = WorkloadId("w000001"), WorkloadId("w000002")
 FIRST = AttemptKey(W1, AttemptNumber(1))
@@ -269,11 +279,7 @@ async def _fill_up_and_award(connection: AnyConnection) -> None:
     await connection.execute(
         "UPDATE queue_entries SET priority = 1, level = 0, credit = 1, within_quota = false WHERE workload = %s", (W2,)
     )
-    await connection.execute(
-        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, closed_at, now_s, participants, lots)
-           VALUES (1, 1, now(), now(), now(), 0, ARRAY['east'], '{}')"""
-    )
-    await connection.execute("INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,))
+    await award_to_east(connection, W2)
 
 
 def _reported(attempt: LiveAttempt, phase: AttemptPhase, since_s: float = 2600.0) -> LiveAttempt:

@@ -22,7 +22,7 @@ from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import EAST, FLEET, TABLES, specification, submission, submit
+from tests.database.small_world import EAST, FLEET, TABLES, award_to_east, specification, submission, submit
 from tests.regional_scheduler_service.test_races import FIRST, NEWCOMER, W1, W2
 
 CLICKS = TableId("clicks")
@@ -149,10 +149,4 @@ async def _won(connection: AnyConnection) -> None:
         serialized = specification_to_proto(wanted).SerializeToString()
         await submit(connection, [replace(submission(number, wanted), serialized=serialized)])
     await connection.execute("UPDATE queue_entries SET priority = 1, level = 0, credit = 1, within_quota = false")
-    await connection.execute(
-        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, closed_at, now_s, participants, lots)
-           VALUES (1, 1, now(), now(), now(), 0, ARRAY['east'], '{}')"""
-    )
-    await connection.execute(
-        "INSERT INTO awards (workload, region, round, lot) SELECT workload, 'east', 1, 0 FROM queue_entries"
-    )
+    await award_to_east(connection, W1, W2)

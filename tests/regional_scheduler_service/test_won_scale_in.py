@@ -26,7 +26,17 @@ from services.regional_scheduler.plan_writing import PlanWriting, write_changes
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, placement, specification, submission, submit
+from tests.database.small_world import (
+    EAST,
+    FLEET,
+    award_to_east,
+    dispatch,
+    new_attempt,
+    placement,
+    specification,
+    submission,
+    submit,
+)
 from tests.regional_scheduler_service.test_races import FIRST, NEWCOMER, W1, W2
 
 NOW_S = 3000.0
@@ -53,11 +63,7 @@ async def set_up(connection: AnyConnection) -> None:
     await connection.execute(
         "UPDATE queue_entries SET priority = 3, level = 0, credit = 1, within_quota = false WHERE workload = %s", (W2,)
     )
-    await connection.execute(
-        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
-           VALUES (1, 1, now(), now(), 0, ARRAY['east'], '{}')"""
-    )
-    await connection.execute("INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,))
+    await award_to_east(connection, W2)
 
 
 async def loaded(connection: AnyConnection) -> RegionMemory:
