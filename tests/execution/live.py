@@ -80,9 +80,7 @@ class Watched:
 
     async def phase(self, key: AttemptKey, phase: AttemptPhase) -> AttemptStatus:
         """The status with which the attempt came into this phase; an end in another phase is an error."""
-        status = await self.until(
-            lambda status: status.key == key and (status.phase is phase or (status.ended and not phase_ended(phase)))
-        )
+        status = await self.until(lambda status: status.key == key and (status.phase is phase or status.ended))
         assert status.phase is phase, status
         return status
 
@@ -93,10 +91,6 @@ class Watched:
         request = LogRequest(key.workload, key.attempt, task=task)
         chunks = [chunk.chunk async for chunk in self.executor.read_logs(request)]
         return b"".join(chunks).decode()
-
-
-def phase_ended(phase: AttemptPhase) -> bool:
-    return phase in {AttemptPhase.COMPLETED, AttemptPhase.FAILED, AttemptPhase.STOPPED, AttemptPhase.LOST}
 
 
 @asynccontextmanager
