@@ -63,6 +63,19 @@ USER topmast
 ENTRYPOINT ["tini", "--", "haproxy", "-W"]
 CMD ["-f", "/usr/local/etc/haproxy/haproxy.cfg"]
 
+# --- Prometheus, as the image `prom/prometheus` has it ---------------------------------------------------------------------
+FROM user AS prometheus
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends prometheus \
+    && rm -rf /var/lib/apt/lists/* \
+    && install --directory --owner=topmast --group=topmast --mode=0700 /prometheus
+USER topmast
+WORKDIR /prometheus
+VOLUME /prometheus
+EXPOSE 9090
+ENTRYPOINT ["tini", "--", "prometheus"]
+CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
+
 # --- Topmast, the last stage: what is built where none is named ------------------------------------------------------------
 FROM user AS topmast
 COPY --from=build /opt/topmast /opt/topmast

@@ -18,6 +18,8 @@ INSTALLED := .venv/.installed
 SEED ?= $(shell date +%Y%m%d)
 # `make reliability STANDBY=--standby`: with a second process of each tier.
 STANDBY ?=
+# Of `make outage`, in seconds; after 2,400 tasks stop (`lease.tasks_stop_after_real_s`).
+OUTAGE_S ?= 1980
 # What `make demo` hands to `topmast demo`, for example DEMO_FLAGS='--trace jobs.csv --json'.
 DEMO_FLAGS ?=
 # What the test targets hand to pytest, for example PYTEST_FLAGS='tests/house -x'.
@@ -94,6 +96,10 @@ client-check: $(INSTALLED) ## Fail when the blocking client is stale
 .PHONY: chaos
 chaos: $(INSTALLED) ## Long runs with kills and losses
 	@$(BIN)/python -m pytest -m chaos $(PYTEST_FLAGS)
+
+.PHONY: outage
+outage: $(INSTALLED) ## Take the database and the schedulers away for OUTAGE_S seconds (half an hour and three minutes), and look at what ran
+	@$(BIN)/python -m pytest tests/chaos/test_outages.py -m chaos --outage-s $(OUTAGE_S) $(PYTEST_FLAGS)
 
 .PHONY: reliability
 reliability: $(INSTALLED) ## Inject 200 faults into a live service (SEED=...), and write docs/reliability.md

@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """A job alone finds no room in any cluster, even with everything evicted that it may evict."""
     HELD_FOR_OTHERS = "held_for_others"
     """A job alone would find room, but on machines that are kept for a gang that has waited for longer."""
+    PLANNING_FAILED = "planning_failed"
+    """An error of the service itself, which is in the log of the region: it cannot say whether there is room."""
     NO_ANSWER = "no_answer"
     """No region answered at all, or one did not that may hold the data which all others lack."""
 

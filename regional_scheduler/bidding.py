@@ -25,8 +25,8 @@ from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.idle_outline import outline_of
 from regional_scheduler.plan_application import apply_plan
-from regional_scheduler.planner import NoPlace, plan_or_no_place, plan_workload
-from regional_scheduler.refusal import Refusal
+from regional_scheduler.planner import plan_or_no_place, plan_workload
+from regional_scheduler.refusal import Refusal, planning_failed
 from regional_scheduler.refusal_in_cells import in_words_of_cells
 from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
@@ -77,7 +77,7 @@ class RegionBidder:
     @property
     def tenants_apart(self) -> bool:
         """Whether the region may have room for one tenant's workload and none for the same of another one."""
-        return bool(self._inventory.in_cells) or self._inventory.has_guarded_mechanisms
+        return bool(self._inventory.in_cells) or self._inventory.faults.has_guarded_mechanisms
 
     def still_refuses(self, workload: Workload, position: QueuePosition) -> bool:
         """Whether it is known, without planning, that the region has no place for such a workload, whatever is kept for whom."""
@@ -140,7 +140,7 @@ class RegionBidder:
         self._inventory.pass_time(now)
         workload, standing, within_quota = lot.workload, lot.position.standing, lot.position.within_quota
         plan = plan_or_no_place(self._inventory, workload, standing, now, within_quota=within_quota)
-        if isinstance(plan, NoPlace):
+        if not isinstance(plan, Plan):
             self.refusals.remember(workload, standing, plan, now, within_quota=within_quota)
             return None
         return self._with_hint(plan, workload.specification)
@@ -171,8 +171,19 @@ class RegionBidder:
 
         A refusal by the region as it is also holds with assumed wins placed: a placed win takes free capacity, and
         turns victims into attempts that are leaving, whose capacity counts as taken. Both only take away from what a
-        later lot could use. Lots of the same window are never each other's victims, for they are in queue order.
+        later lot could use. Lots of the same window are no victims of each other by their standing, for they are in queue order; what
+        leaves its cells to a later lot's owner counts as taken, too.
         """
+        try:
+            return self._answer_or_raise(lot, planned_s, assumes_wins=assumes_wins)
+        except Exception as error:
+            if not self._inventory.faults.contained:
+                raise
+            failed = planning_failed(self._inventory, lot.workload.workload, error, planned_s)
+            return NoPlan(failed.diagnosis, failed.sentence, assumes_wins), None
+
+    def _answer_or_raise(self, lot: Lot, planned_s: float, *, assumes_wins: bool) -> tuple[Answer, Plan | None]:
+        """The same; an error that does not come from planning itself is raised."""
         abandoned = self.abandons(lot.workload.specification)
         if abandoned is not None:
             return abandoned, None

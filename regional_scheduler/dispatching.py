@@ -21,9 +21,9 @@ from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.needless_victims import needless_victims
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
-from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusal import Refusal, planning_failed
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import Lot
+from regional_scheduler.rounds import Abandoned, Lot
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,40 @@ def _confirm(
     now: float,
     start: StartWith | None,
 ) -> Confirmation:
-    abandoned = abandonment(empty_region, lot.workload.specification, catalog)
-    if abandoned is not None:
-        return DispatchRefused(lot, abandoned.diagnosis, abandoned.sentence)
-    plan = plan_workload(inventory, lot.workload, lot.position.standing, now, within_quota=lot.position.within_quota)
-    if isinstance(plan, Refusal):
+    try:
+        plan = _plan(inventory, empty_region, catalog, lot, now, start)
+    except Exception as error:
+        if not inventory.faults.contained:
+            raise
+        plan = planning_failed(inventory, lot.workload.workload, error, now)
+    if not isinstance(plan, Plan):
         return DispatchRefused(lot, plan.diagnosis, plan.sentence)
-    if start is not None:
-        plan = start(plan, lot)
     before = _scaled_or_tuned(inventory, plan)
     apply_plan(inventory, plan, now, lot)
-    return Dispatch(lot, plan, needless_victims(inventory, lot.key, plan), before)
+    return Dispatch(lot, plan, _needless(inventory, lot, plan), before)
+
+
+def _plan(
+    inventory: RegionCapacity,
+    empty_region: EmptyRegion,
+    catalog: Catalog,
+    lot: Lot,
+    now: float,
+    start: StartWith | None,
+) -> Plan | Refusal | Abandoned:
+    abandoned = abandonment(empty_region, lot.workload.specification, catalog)
+    if abandoned is not None:
+        return abandoned
+    plan = plan_workload(inventory, lot.workload, lot.position.standing, now, within_quota=lot.position.within_quota)
+    return start(plan, lot) if isinstance(plan, Plan) and start is not None else plan
+
+
+def _needless(inventory: RegionCapacity, lot: Lot, plan: Plan) -> tuple[AttemptKey, ...]:
+    """What looks back at a plan that was applied cannot undo it."""
+    try:
+        return needless_victims(inventory, lot.key, plan)
+    except Exception as error:
+        if not inventory.faults.contained:
+            raise
+        inventory.faults.planning_failed(lot.workload.workload, error)
+        return ()

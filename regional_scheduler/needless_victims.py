@@ -3,7 +3,8 @@
 Asked once the newcomer is charged and its victims are leaving. A victim is needless if the newcomer's machines could
 give it everything with all the other victims gone and this one left. Only newcomers of one job are looked at: jobs
 that share machines may need a victim although these very places do not. In cells of a virtual cluster a place is its
-very GPUs, for those beside them are other cells.
+very GPUs, for those beside them are other cells; and a victim in the same chain of the
+same virtual cluster may leave for its cells, wherever these are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from cluster_manager.capacity.charging import GPU_BITS, MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import RESOURCES, Integers
-from domain.placement import AttemptKey
+from domain.identifiers import VirtualClusterId
+from domain.placement import AttemptKey, Holding
 from domain.plan import Plan
 from regional_scheduler.region_capacity import RegionCapacity
 
@@ -47,8 +49,18 @@ def _left_enough(cluster: ClusterCapacity, newcomer: AttemptKey, victims: Sequen
     enough: NDArray[np.bool_] = (free - held >= 0).all(axis=(1, 2))
     holding = cluster.holding(newcomer)
     if holding is not None and holding.cells:
-        enough &= [not _holds_any(cluster, victim, cluster.entries_of(newcomer)) for victim in victims]
+        entries, owned = cluster.entries_of(newcomer), _owned_chains(holding)
+        enough &= [
+            not (_holds_any(cluster, victim, entries) or owned & _owned_chains(cluster.holding(victim)))
+            for victim in victims
+        ]
     return enough
+
+
+def _owned_chains(holding: Holding | None) -> set[tuple[VirtualClusterId, str]]:
+    """The virtual clusters of which the attempt uses cells, with the chains that these are in."""
+    cells = () if holding is None else holding.cells
+    return {(use.virtual_cluster, use.chain) for _, use in cells if not use.downgraded}
 
 
 def _holds_any(cluster: ClusterCapacity, attempt: AttemptKey, entries: Integers) -> bool:

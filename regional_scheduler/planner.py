@@ -40,7 +40,7 @@ from regional_scheduler.fewest_releases import fewest_releases
 from regional_scheduler.job_places import Demand, NoPlace, Placed, place_in_turn
 from regional_scheduler.needless_releases import without_needless
 from regional_scheduler.queries import query_of
-from regional_scheduler.refusal import Refusal, held_for_others, no_room_alone, no_room_together
+from regional_scheduler.refusal import Refusal, held_for_others, no_room_alone, no_room_together, planning_failed
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.reserved_machines import closed_machines
 from regional_scheduler.room_for_jobs import RoomForPart, dearest_first, free_room, room_with_victims
@@ -58,21 +58,30 @@ def plan_workload(
 
     `now` (seconds since the epoch) only says how long victims have been running, and since when a refusal is known. Within its quota a workload is
     guaranteed, else opportunistic. Raises ValueError for a workload without jobs, and for a job that asks for no tasks,
-    for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
+    for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory. Where faults are contained
+    (`PlanningFaults`) it raises nothing, and refuses.
     """
-    specification = workload.specification
-    if not specification.jobs:
-        raise ValueError(f"workload {workload.workload} has no jobs")
-    planning = _Planning(region, specification.tenant, standing, now, within_quota)
-    plan = planning.plan(workload)
-    return planning.refusal_of(plan, workload) if isinstance(plan, NoPlace) else plan
+    planning = _Planning(region, workload.specification.tenant, standing, now, within_quota)
+    try:
+        plan = planning.plan(workload)
+        return planning.refusal_of(plan, workload) if isinstance(plan, NoPlace) else plan
+    except Exception as error:
+        if not region.faults.contained:
+            raise
+        return planning_failed(region, workload.workload, error, now)
 
 
 def plan_or_no_place(
     region: RegionCapacity, workload: Workload, standing: Standing, now: float, *, within_quota: bool
-) -> Plan | NoPlace:
-    """The same for callers that need not say why there is no plan. Of a workload with jobs."""
-    return _Planning(region, workload.specification.tenant, standing, now, within_quota).plan(workload)
+) -> Plan | NoPlace | Refusal:
+    """The same for callers that need not say why there is no plan. A refusal only where planning has failed."""
+    planning = _Planning(region, workload.specification.tenant, standing, now, within_quota)
+    try:
+        return planning.plan(workload)
+    except Exception as error:
+        if not region.faults.contained:
+            raise
+        return planning_failed(region, workload.workload, error, now)
 
 
 _MadeRoom: TypeAlias = tuple[Placed, list[AttemptKey], list[AttemptKey]]
@@ -94,6 +103,8 @@ class _Planning(NamedTuple):
 
     def plan(self, workload: Workload) -> Plan | NoPlace:
         """The plan for all jobs of the workload, on machines that it is not kept off."""
+        if not workload.specification.jobs:
+            raise ValueError(f"workload {workload.workload} has no jobs")
         plan = self.plan_anywhere(workload)
         if isinstance(plan, NoPlace) or not self.region.reserved:
             return plan
@@ -163,6 +174,10 @@ class _Planning(NamedTuple):
             return made_room
         placed, victims, own_cells = made_room
         placed, needed = self.keep_needless(placed, victims, everything)
+        if victims:
+            # Their places may be others by now, in whose way not all of the victims are.
+            with voluntary.released(needed):
+                placed, victims = self.spare_needless(placed, victims)
         return self.plan_of(workload, placed, victims, own_cells, needed)
 
     def guess_releases(
@@ -376,7 +391,7 @@ class _Planning(NamedTuple):
             fragmentation += place.fragmentation
             load = max(load, found.load)
         start = Start(tuple(placements), tuple(cells))
-        if len(placements) == 1 and not self.region.has_guarded_mechanisms:
+        if len(placements) == 1 and not self.region.faults.has_guarded_mechanisms:
             # What mechanisms of packages say is checked against the placements when it is held.
             found = placed[0][1]
             self.region.clusters[found.position].is_planned(start.placements, found.place.entries)

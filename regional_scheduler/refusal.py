@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster_manager.mechanism import Query
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, known_to_fail
-from domain.identifiers import ClusterId, JobName, RegionId
+from domain.identifiers import ClusterId, JobName, RegionId, WorkloadId
 from domain.rank import Standing
 from domain.reservation import Reservation
 from domain.workload import JobSpecification
@@ -85,6 +85,17 @@ def held_for_others(
     numbers = (Numbers(Quantity.TASKS, job.tasks, min(max(room, default=0), job.tasks - 1)),)
     diagnosis = Diagnosis(Reason.HELD_FOR_OTHERS, region, job=job.name, numbers=numbers, since_s=now)
     return Refusal(diagnosis, sentence_about_reservations(diagnosis, job, binding), room)
+
+
+def planning_failed(region: RegionCapacity, workload: WorkloadId, error: Exception, now: float) -> Refusal:
+    """Planning has just raised this error, which is noted. What it says may name other tenants' workloads: it is for the log alone.
+
+    Only where faults are contained.
+    """
+    region.faults.planning_failed(workload, error)
+    name = region.region
+    sentence = f"{name} could not plan it, for an error of the service itself, which is in the log of that region"
+    return Refusal(Diagnosis(Reason.PLANNING_FAILED, name, since_s=now), sentence)
 
 
 def no_room_for_smaller(job: JobSpecification, smaller: JobSpecification, found: Refusal) -> Refusal:

@@ -21,7 +21,6 @@ from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
-from cluster_manager.guarded_mechanism import GuardedMechanism, MechanismFailure
 from cluster_manager.mechanism import BestPlace, Place, Query, SeveralClusters, Shortfall
 from cluster_manager.mechanisms import MakeMechanism, mechanism_called, mechanisms_for
 from cluster_manager.recently_used import RecentlyUsed
@@ -35,6 +34,7 @@ from domain.workload import JobSpecification
 from regional_scheduler.held_attempt import HeldAttempt
 from regional_scheduler.known_answers import Answers
 from regional_scheduler.mechanism_groups import changing_cells, groups_of, packing_positions, reclaiming_for_owners
+from regional_scheduler.planning_faults import PlanningFaults
 from regional_scheduler.region_releases import CapacityWatcher, ClusterListener
 from regional_scheduler.reserved_machines import ReservedMachines
 from regional_scheduler.voluntary_releases import VoluntaryReleases
@@ -94,7 +94,7 @@ class RegionCapacity(NeverCopied):
         self._reclaiming = reclaiming_for_owners(self.mechanisms, self.clusters)
         self.in_cells = changing_cells(self.mechanisms, self.clusters)
         """The clusters whose attempts may lose cells and get them back while they go on, and their mechanisms."""
-        self._guarded = tuple(one for one in self.mechanisms if isinstance(one, GuardedMechanism))
+        self.faults = PlanningFaults(self.mechanisms)  # what goes wrong in planning
         self._group_of, self.groups = groups_of(self.mechanisms)
         self.packing = packing_positions(self.mechanisms)
         self._answers: tuple[Answers[Place | Shortfall], ...] = tuple(Answers() for _ in self.clusters)
@@ -278,15 +278,6 @@ class RegionCapacity(NeverCopied):
         """GPUs and thousandths of a CPU on machines that take work."""
         gpus, millicpus, _ = self.shared.totals[:, IN_SERVICE:].sum(axis=0).tolist()
         return gpus, millicpus
-
-    @property
-    def has_guarded_mechanisms(self) -> bool:
-        """Whether any mechanism is of a package: only those may fail."""
-        return bool(self._guarded)
-
-    def take_mechanism_failures(self) -> list[MechanismFailure]:
-        """What mechanisms of packages did wrong since the last call, each failure once."""
-        return [failure for mechanism in self._guarded for failure in mechanism.take_failures()]
 
     # Time.
 

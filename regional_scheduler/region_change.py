@@ -28,6 +28,7 @@ def capacity_after_change(
         after.voluntary.add_source(source)
     after.voluntary.go_on_from(before.voluntary)
     after.reserved.go_on_from(before.reserved)
+    after.faults.go_on_from(before.faults)
     holdings = before.holdings()
     for holding in sorted(
         holdings, key=lambda one: order_of_holding(one.key, one.started_s, before.is_leaving(one.key))

@@ -136,7 +136,7 @@ class Bid:
 
 Answer = Abandoned | NoPlan | Bid
 
-REFUSED_AS_ONE = (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS)
+REFUSED_AS_ONE = (Reason.NO_ROOM_TOGETHER, Reason.HELD_FOR_OTHERS, Reason.PLANNING_FAILED)
 """Refusals that say nothing of others that ask for the same, nor of the same workload where less is free."""
 
 

@@ -223,7 +223,7 @@ def held_placements(region: RegionCapacity, key: AttemptKey) -> tuple[TaskPlacem
 def release_actions(releases: Iterable[VoluntaryRelease]) -> tuple[ScaleIn | Retune, ...]:
     """The actions that these come to, sorted by attempt: it scales in before it is tuned."""
     by_attempt: dict[AttemptKey, list[VoluntaryRelease]] = {}
-    for release in releases:
+    for release in _each_task_once(releases):
         by_attempt.setdefault(release.attempt, []).append(release)
     actions: list[ScaleIn | Retune] = []
     for key in sorted(by_attempt):
@@ -240,10 +240,19 @@ def release_actions(releases: Iterable[VoluntaryRelease]) -> tuple[ScaleIn | Ret
     return tuple(actions)
 
 
+def _each_task_once(releases: Iterable[VoluntaryRelease]) -> list[VoluntaryRelease]:
+    """Without what tasks could hold less that go as a whole: a flexible task may be tuned as well."""
+    given = list(releases)
+    gone = {(release.attempt, name_of(release.before)) for release in given if release.after is None}
+    return [
+        release for release in given if release.after is None or (release.attempt, name_of(release.before)) not in gone
+    ]
+
+
 def _entries_of(region: RegionCapacity, releases: Sequence[VoluntaryRelease]) -> list[tuple[int, Integers]]:
     """What they release, summed up per machine and put together per cluster, by its position, as in `AttemptArrays`."""
     sums: dict[int, dict[int, list[int]]] = {}
-    for release in releases:
+    for release in _each_task_once(releases):
         position, number = region.place_of(release.before.machine)
         amounts = sums.setdefault(position, {}).setdefault(number, [0] * ENTRY_COLUMNS)
         gpus, millicpus, mebibytes = release.amounts

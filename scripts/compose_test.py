@@ -30,6 +30,9 @@ REGIONS = ("east", "west", "north")
 CLUSTERS = tuple(f"{region}-{letter}" for region in REGIONS for letter in "ab")
 GLOBALS = ("global-1", "global-2")
 LOST = "east"
+_TARGETS = len(GLOBALS) + 2 * len(REGIONS) + len(CLUSTERS) + len(REGIONS)
+"""Of Prometheus: global and regional schedulers, cluster managers, gateways."""
+
 STEPS = 150
 """Seconds of work of the workload that is to survive its region: it begins before, and ends after."""
 
@@ -132,7 +135,7 @@ def step(name: str) -> Iterator[list[str]]:
 
 def build(stack: Stack) -> None:
     with step("the images are built"):
-        stack.compose("build", timeout_s=3600.0)
+        stack.compose("--profile", "observability", "build", timeout_s=3600.0)
 
 
 def bring_up(stack: Stack) -> None:
@@ -165,19 +168,34 @@ def read_metrics(stack: Stack) -> None:
         seen.append(f"{_metrics(stack)} series")
 
 
+def watch_metrics(stack: Stack) -> None:
+    with step("Prometheus reads every tier and gateway, and takes all alerts") as seen:
+        stack.compose("--profile", "observability", "up", "--detach", "--no-deps", "prometheus", timeout_s=300.0)
+        until("every target is up", lambda: _targets_up(stack) == _TARGETS)
+        rules = until("every alert is evaluated", partial(_evaluated, stack))
+        broken = [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"]
+        if broken:
+            raise StepFailed(f"alerts that cannot be evaluated: {broken}")
+        seen.append(f"{_TARGETS} targets, {len(rules)} alerts")
+
+
 def require_tls(stack: Stack) -> None:
     with step("plain text is refused, in a sentence") as seen:
         said = _refused(stack)
         if "TOPMAST_TLS_CA" not in said:
             raise StepFailed(f"a client without TLS is told: {said}")
         seen.append(said)
+    with step("the database is talked to by TLS, and refuses plain text") as seen:
+        seen.append(_database_by_tls(stack))
     with step("certificates are replaced, and nothing is started again") as seen:
         before, tiers = _shown(stack), stack.tiers().keys()
         stack.compose("run", "--rm", "--no-deps", "-T", "certificates", "rotate")
-        until("every scheduler shows a new certificate", lambda: not before & _shown(stack))
+        until("every scheduler and the database show a new certificate", lambda: not before & _shown(stack))
         stack.compose("run", "--rm", "--no-deps", "-T", "certificates", "rotate", "--finish")
         until("every tier holds its lease", lambda: tiers <= stack.tiers().keys())
-        again = stack.topmast("run", "--tenant", "demo", "--gpus", "1", "--", "python", "-c", "print(1)")
+        again = stack.topmast(
+            "run", "--no-workdir", "--tenant", "demo", "--gpus", "1", "--", "python", "-c", "print(1)"
+        )
         seen.append(_completed(stack, again.strip().splitlines()[-1]))
 
 
@@ -229,7 +247,7 @@ def rejoin(stack: Stack, workload: str) -> None:
         seen.append(", ".join(sorted(wanted)))
     with step(f"{LOST} takes work again") as seen:
         again = stack.topmast(
-            "run", "--tenant", "demo", "--region", LOST, "--gpus", "1", "--", "python", "-c", "print(1)"
+            "run", "--no-workdir", "--tenant", "demo", "--region", LOST, "--gpus", "1", "--", "python", "-c", "print(1)"
         )
         seen.append(_completed(stack, again.strip().splitlines()[-1]))
     with step("the workload that lost its region completes") as seen:
@@ -246,7 +264,9 @@ def rejoin(stack: Stack, workload: str) -> None:
 
 def take_down(stack: Stack) -> None:
     with step("all is taken down"):
-        stack.compose("--profile", "demo", "down", "--volumes", "--timeout", "20", timeout_s=600.0)
+        stack.compose(
+            "--profile", "demo", "--profile", "observability", "down", "--volumes", "--timeout", "20", timeout_s=600.0
+        )
         for kind in ("container", "network", "volume"):
             left = stack.docker(kind, "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
             if left.strip():
@@ -309,16 +329,62 @@ def _refused(stack: Stack) -> str:
     raise StepFailed("a client without TLS is answered")
 
 
-def _shown(stack: Stack) -> set[str]:
-    """The numbers of the certificates that schedulers show to whoever connects now."""
+def _asked(stack: Stack, what: str) -> Any:
+    """What the API of Prometheus answers."""
+    script = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
+    url = f"http://prometheus:9090/api/v1/{what}"
+    return json.loads(stack.compose("exec", "-T", GLOBALS[0], "python", "-c", script, url))["data"]
+
+
+def _targets_up(stack: Stack) -> int:
+    return sum(target["health"] == "up" for target in _asked(stack, "targets?state=active")["activeTargets"])
+
+
+def _evaluated(stack: Stack) -> list[Any]:
+    """All rules, when each has been tried; empty before."""
+    rules = [rule for group in _asked(stack, "rules")["groups"] for rule in group["rules"]]
+    return [] if any(rule["health"] == "unknown" for rule in rules) else rules
+
+
+def _database_by_tls(stack: Stack) -> str:
+    """How many connections the database has, all of them by TLS, and what one without it is told."""
     script = """
-import ssl, sys
-from cryptography import x509
-for host in sys.argv[1:]:
-    shown = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, 7460), timeout=10).encode())
-    print(shown.serial_number)
+import os, psycopg
+url = os.environ["TOPMAST_DATABASE_URL"]
+query = "SELECT count(*), count(*) FILTER (WHERE ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_port > 0"
+with psycopg.connect(url) as connection:
+    print(*connection.execute(query).fetchone())
+try:
+    psycopg.connect(url, sslmode="disable")
+except psycopg.OperationalError as error:
+    print(error)
 """
-    return set(stack.compose("exec", "-T", GLOBALS[0], "python", "-c", script, *GLOBALS).split())
+    counts, _, refusal = stack.compose("exec", "-T", GLOBALS[0], "python", "-c", script).strip().partition("\n")
+    everything, by_tls = map(int, counts.split())
+    if everything != by_tls or everything < len(CLUSTERS) or "no encryption" not in refusal:
+        raise StepFailed(f"of {everything} connections {by_tls} are by TLS; one without is told: {refusal!r}")
+    return f"{by_tls} connections; {refusal.splitlines()[-1]}"
+
+
+def _shown(stack: Stack) -> set[str]:
+    """The numbers of the certificates that schedulers and the database show to whoever connects now."""
+    script = """
+import socket, ssl, struct, sys
+from cryptography import x509
+tls = ssl.create_default_context(cafile="/run/topmast/tls/authority.pem")
+for host in sys.argv[1:]:
+    database = host == "postgres"
+    with socket.create_connection((host, 5432 if database else 7460), timeout=10) as plain:
+        if database:  # as PostgreSQL's protocol begins
+            plain.sendall(struct.pack("!II", 8, 80877103))
+            assert plain.recv(1) == b"S"
+        else:
+            tls.set_alpn_protocols(["h2"])
+        with tls.wrap_socket(plain, server_hostname=host) as server:
+            print(x509.load_der_x509_certificate(server.getpeercert(binary_form=True)).serial_number)
+"""
+    hosts = ("postgres", *GLOBALS)
+    return set(stack.compose("exec", "-T", GLOBALS[0], "python", "-c", script, *hosts).split())
 
 
 def _other(stack: Stack, lease: str, before: str) -> str | None:
@@ -394,6 +460,7 @@ def main() -> int:
         bring_up(stack)
         use(stack)
         read_metrics(stack)
+        watch_metrics(stack)
         require_tls(stack)
         kill_leaders(stack)
         rejoin(stack, lose_a_region(stack))
@@ -403,7 +470,17 @@ def main() -> int:
         print(f"FAILED after {time.monotonic() - began:.0f} s: {failure}", file=sys.stderr, flush=True)
         print(stack.compose("logs", "--no-color", "--tail", "3"), file=sys.stderr)
         if not kept:
-            stack.compose("--profile", "demo", "down", "--volumes", "--timeout", "5", timeout_s=600.0)
+            stack.compose(
+                "--profile",
+                "demo",
+                "--profile",
+                "observability",
+                "down",
+                "--volumes",
+                "--timeout",
+                "5",
+                timeout_s=600.0,
+            )
         return 1
     print(f"{time.monotonic() - began:7.1f} s  in all; every step held")
     return 0

@@ -43,7 +43,7 @@ from services.log_settings import LogSettings
 from services.metrics.settings import MetricsSettings
 from services.notifications.settings import NotificationSettings
 from services.queue_rules import bounds_of_policies, queue_rules
-from services.retention.age import BadAge, check_age, least_age_s
+from services.retention.age import BadAge, check_age, check_workloads_age, least_age_s
 from services.retention.archive import Archive, ArchiveUnusable
 from services.security.settings import SecuritySettings
 from services.security.transport_settings import TransportSettings
@@ -139,6 +139,8 @@ class RetentionConfiguration(Schema):
 
     older_than_s: float | None = None
     """What has been over for so long is taken out, by itself; left out: nothing is."""
+    workloads_older_than_s: float | None = None
+    """Workloads themselves, with their outcome, when they have been over for so long; left out: they stay for ever."""
     archive: Annotated[str, Field(min_length=1)] | None = None
     """The folder to which it is written before, as Parquet; left out: it is deleted for good. Beside this file."""
     every_real_s: float = Field(default=3600.0, ge=1.0, le=GREATEST_REAL_S)
@@ -296,6 +298,11 @@ class Configuration(Schema):
                 check_age(self.retention.older_than_s, least_age_s(self.scan.usage_window_s))
             except BadAge as bad:
                 problems.append(FieldProblem("retention.older_than_s", str(bad)))
+        if self.retention.workloads_older_than_s is not None:
+            try:
+                check_workloads_age(self.retention.workloads_older_than_s, self.retention.older_than_s)
+            except BadAge as bad:
+                problems.append(FieldProblem("retention.workloads_older_than_s", str(bad)))
         if self.retention.archive is not None:
             if self.retention.older_than_s is None:
                 problems.append(FieldProblem("retention.archive", "has nothing to hold: say older_than_s as well"))

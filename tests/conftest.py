@@ -39,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="the seed of the fixture `generator`")
     parser.addoption("--rewrite", action="store_true", help="write golden files anew; read the difference")
     parser.addoption(
+        "--outage-s", type=float, default=30.0, help="how long everything but clusters is away in test_outages.py"
+    )
+    parser.addoption(
         "--leftover-grace",
         type=float,
         default=DEFAULT_GRACE_S,

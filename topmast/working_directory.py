@@ -110,7 +110,9 @@ def entries_of(root: Path, limits: PackageLimits) -> Sequence[Entry]:
     """What of the folder is packed, in the order of the names. Raises WorkingDirectoryError where that is too much."""
     secrets = OwnSecrets()
     if secrets.has(f"{root}", root.stat()):
-        raise WorkingDirectoryError(f"{root} has secrets of a Topmast, which no task may have; pack another folder")
+        raise WorkingDirectoryError(
+            f"{root} has secrets of a Topmast, which no task may have; pack another folder, or none"
+        )
     entries: list[Entry] = []
     packed_bytes, greatest_looked_at = 0, limits.greatest_entries * _LOOKED_AT
     for entry in _walk(root, root, IgnoreRules.above(root), secrets):

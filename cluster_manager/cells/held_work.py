@@ -208,6 +208,18 @@ class HeldWork:
         """What the attempt holds. Raises KeyError."""
         return self._held[attempt][0]
 
+    def machines_of_owners_supposed_gone(self, view: ClusterCapacity) -> list[MachineId]:
+        """Where attempts that are supposed to leave have cells of their virtual clusters. To be asked before `suppose`."""
+        work, chains = self.cells.work, self.cells.chains
+        return [
+            chains[task.chain].machines[task.machine]
+            for _, released in view.suppositions()
+            if released is not None
+            for key in self.keys_of(released)
+            if work[key].view is not None
+            for task in work[key].tasks
+        ]
+
     def suppose(self, view: ClusterCapacity, found: RecentlyUsed[bytes, Placement]) -> list[MachineId]:
         """Does as if what is supposed in the capacity were so, until the cells are brought up to date again.
 

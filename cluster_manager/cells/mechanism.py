@@ -120,6 +120,7 @@ class Cells:
     def _answer(self, query: Query, view: ClusterCapacity, *, explains: bool) -> Place | Wait | None:
         """The place, or why there is none; None where there is none and no reason is wanted."""
         self._work.bring_up_to_date(view)
+        owners_gone = self._work.machines_of_owners_supposed_gone(view) if view.supposes else ()
         barred = dict.fromkeys(self._work.suppose(view, self._found) if view.supposes else ())
         chains, unfit = self._where_it_fits(query.kind, view)
         barred |= dict.fromkeys(unfit)
@@ -130,6 +131,9 @@ class Cells:
         request = self._request(query, chains)
         if isinstance(request, Wait):
             return request
+        if not request.guaranteed:
+            # Who pushes an owner out of its cells, by what it holds elsewhere, does not get these: it would have to leave them for it.
+            barred |= dict.fromkeys(owners_gone)
         protected = self._protected(query)
         for _ in range(MOST_ROUNDS):
             answer = find_place(self._work.cells, request, barred, protected)
@@ -317,6 +321,8 @@ class Cells:
         if not lacking or not (query.guaranteed and query.may_evict):
             return ()
         owned = self._owned_rows(query, placement, view)
+        # Who leaves for another job of the workload makes no room a second time.
+        gone = {released for _, released in view.suppositions() if released is not None}
         candidates = [
             Candidate(
                 holding,
@@ -325,7 +331,7 @@ class Cells:
                 of_others=holding.tenant not in (query.tenant, NO_TENANT),
             )
             for holding, leaving in view.held()
-            if not leaving and not is_guaranteed(holding) and holding.key not in victims
+            if not (leaving or is_guaranteed(holding) or holding.key in victims or holding.key in gone)
         ]
         return attempts_making_room(lacking, candidates, owned)
 

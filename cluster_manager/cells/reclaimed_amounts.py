@@ -1,7 +1,7 @@
 """Who leaves so that owners have the CPUs and the memory that come with their GPUs.
 
 Rule: of the attempts that are guaranteed nothing on these machines, those without GPUs leave first, then in the order of
-eviction, each only where something is lacking still. Whatever an owner takes beyond the share of the machine that its GPUs
+eviction, each only where something is lacking still and no later one makes up for it. Whatever an owner takes beyond the share of the machine that its GPUs
 are, only those leave for it that it may evict by standing.
 Invariant: work in cells of a virtual cluster never leaves.
 """
@@ -42,7 +42,7 @@ def attempts_making_room(
     On the `owned` machines work of other tenants leaves for the owner, whatever its standing.
     """
     lack = {row: still.copy() for row, still in lacking.items()}
-    going: list[AttemptKey] = []
+    going: list[tuple[AttemptKey, list[Integers]]] = []
     for holding, entries, evictable, of_others in sorted(candidates, key=_without_gpus_first):
         there = [entry for entry in entries if int(entry[MACHINE]) in lack]
         helps = any(
@@ -51,10 +51,25 @@ def attempts_making_room(
             if evictable or (of_others and int(entry[MACHINE]) in owned)
         )
         if helps:
-            going.append(holding.key)
+            going.append((holding.key, there))
             for entry in there:
                 lack[int(entry[MACHINE])] -= entry[:RESOURCES]
-    return tuple(going)
+    return _without_needless(going, lack)
+
+
+def _without_needless(
+    going: Sequence[tuple[AttemptKey, list[Integers]]], lack: dict[int, Integers]
+) -> tuple[AttemptKey, ...]:
+    """Without those that can stay because others leave, the first to leave first; `lack`: by row, with all of them gone."""
+    needed: list[AttemptKey] = []
+    for key, there in going:
+        for entry in there:
+            lack[int(entry[MACHINE])] += entry[:RESOURCES]
+        if any((lack[int(entry[MACHINE])][[MILLICPUS, MEBIBYTES]] > 0).any() for entry in there):
+            needed.append(key)
+            for entry in there:
+                lack[int(entry[MACHINE])] -= entry[:RESOURCES]
+    return tuple(needed)
 
 
 def _without_gpus_first(candidate: Candidate) -> tuple[bool, OrderKey]:

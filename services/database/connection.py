@@ -66,7 +66,12 @@ def channels_woken(connection: AnyConnection) -> frozenset[str]:
 async def connect(url: str, *, autocommit: bool = False) -> PooledConnection:
     """A new connection; raises psycopg.OperationalError when there is none to be had."""
     parameters = {**_CONNECTION_DEFAULTS, **conninfo_to_dict(url)}
-    connection = await PooledConnection.connect(make_conninfo("", **parameters), autocommit=True)
+    try:
+        connection = await PooledConnection.connect(make_conninfo("", **parameters), autocommit=True)
+    except asyncio.CancelledError as error:
+        # The half of a connection is closed with the frames that know it, which whoever keeps the error, or its task, would keep: until
+        # then the server waits for a password, and DROP DATABASE for that.
+        raise error.with_traceback(None) from None
     connection.channels_to_wake = set()
     try:
         await connection.execute(_SESSION_SETTINGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,6 +20,7 @@ from services.database.errors import DatabaseFull, DatabaseUnavailable, is_final
 from services.database.pipeline import pipelined_transaction
 from services.database.watcher import HealthListener, NotificationListener, Subscription
 from services.metrics.service_metrics import ServiceMetrics
+from services.task_end import end_task
 
 _log = structlog.get_logger(__name__)
 
@@ -93,13 +93,13 @@ class Database:
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
-        await self._watcher.close()
-        if self._waker is not None:
-            self._waker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._waker
-        await self._waker_pool.close()
-        await self._pool.close()
+        try:
+            await self._watcher.close()
+            if self._waker is not None:
+                await end_task(self._waker)
+        finally:
+            await self._waker_pool.close()
+            await self._pool.close()
 
     # ------------------------------------------------------------ health and wake-ups
 
@@ -195,6 +195,7 @@ class Database:
                     if in_doubt is None or not await self._marks.was_committed(connection, slot):
                         in_doubt = None
                         done = await self._perform(connection, operation, slot, snapshot=snapshot)
+                        self._marks.begin_commit(slot)
                         in_doubt = done  # until the server says that it has committed
                         await self._commit(connection, slot, snapshot=snapshot)
                 self._marks.give_back(slot)

@@ -53,6 +53,13 @@ class TierGroup(NamedTuple):
     alive: int
 
 
+class LeaseNumber(NamedTuple):
+    """How often the lease of a tier was taken: by each process that became the tier, and by each of its sessions."""
+
+    tier: str
+    token: int
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedState:
     """What there was at one moment."""
@@ -63,6 +70,8 @@ class ObservedState:
     gpus: Sequence[GpuGroup]
     gpus_in_use: Sequence[GpuGroup]
     tiers: Sequence[TierGroup]
+    leases: Sequence[LeaseNumber]
+    """Of tiers that the fleet needs and that were there once."""
     lost_clusters: int
     violations: Sequence[tuple[RegionId, int]]
     """Of invariants, by region; regions without any too."""
@@ -90,6 +99,7 @@ async def observe(connection: AnyConnection, now_s: float) -> ObservedState:
         gpus=await gpu_groups(connection),
         gpus_in_use=await gpus_in_use(connection),
         tiers=await tier_groups(connection),
+        leases=await lease_numbers(connection),
         lost_clusters=await lost_clusters(connection),
         violations=[(region, violations.get(region, 0)) for region in sorted({*regions, *violations})],
     )
@@ -135,17 +145,28 @@ async def gpus_in_use(connection: AnyConnection) -> list[GpuGroup]:
     return [GpuGroup(*row) for row in await cursor.fetchall()]
 
 
+_NEEDED = """(SELECT 'global' AS kind, 'global' AS lease
+              UNION ALL SELECT 'regional', 'regional/' || region FROM regions
+              UNION ALL SELECT 'cluster', 'cluster/' || cluster FROM clusters) needed"""
+"""The tiers that the fleet needs, and the names of their leases."""
+
+
 async def tier_groups(connection: AnyConnection) -> list[TierGroup]:
     """How many tiers the fleet needs, and how many of those hold their lease."""
     cursor = await connection.execute(
-        """SELECT needed.kind, count(needed.lease), count(l.name)
-             FROM (SELECT 'global' AS kind, 'global' AS lease
-                   UNION ALL SELECT 'regional', 'regional/' || region FROM regions
-                   UNION ALL SELECT 'cluster', 'cluster/' || cluster FROM clusters) needed
-             LEFT JOIN leases l ON l.name = needed.lease AND l.expires_at > clock_timestamp()
-            GROUP BY 1 ORDER BY 1"""
+        f"""SELECT needed.kind, count(needed.lease), count(l.name)
+              FROM {_NEEDED} LEFT JOIN leases l ON l.name = needed.lease AND l.expires_at > clock_timestamp()
+             GROUP BY 1 ORDER BY 1"""
     )
     return [TierGroup(*row) for row in await cursor.fetchall()]
+
+
+async def lease_numbers(connection: AnyConnection) -> list[LeaseNumber]:
+    """The newest token of each tier that the fleet needs."""
+    cursor = await connection.execute(
+        f"SELECT l.name, l.token FROM {_NEEDED} JOIN leases l ON l.name = needed.lease ORDER BY 1"
+    )
+    return [LeaseNumber(*row) for row in await cursor.fetchall()]
 
 
 async def lost_clusters(connection: AnyConnection) -> int:

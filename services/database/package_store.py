@@ -18,7 +18,7 @@ async def note_stored(connection: AnyConnection, package: str, size_bytes: int) 
     """It is in the store."""
     await connection.execute(
         """INSERT INTO packages (package, size_bytes, used_at) VALUES (%s, %s, now())
-           ON CONFLICT (package) DO UPDATE SET used_at = excluded.used_at""",
+           ON CONFLICT (package) DO UPDATE SET used_at = excluded.used_at, size_bytes = excluded.size_bytes""",
         (package, size_bytes),
     )
 

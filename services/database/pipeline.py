@@ -17,6 +17,7 @@ import psycopg
 from psycopg.errors import PipelineAborted, ProgrammingError
 
 from services.database.connection import AnyConnection
+from services.task_end import end_task
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
@@ -122,18 +123,30 @@ async def together(connection: AnyConnection, *work: Coroutine[Any, Any, object]
     one's that is the cause.
     """
     # All stand in line with their first statements before any of them does more: else the first would wait for its answer alone.
-    async with connection.lock:
-        gathering = asyncio.gather(*work, return_exceptions=True)
-        try:
+    gathering: asyncio.Future[list[object | BaseException]] | None = None
+    try:
+        async with connection.lock:
+            gathering = asyncio.gather(*work, return_exceptions=True)
+            gathering.add_done_callback(_heard)
             await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            gathering.cancel()
-            raise
+    except asyncio.CancelledError:
+        if gathering is None:
+            for one in work:
+                one.close()
+        else:
+            await end_task(gathering)
+        raise
     outcomes = await gathering
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if failures:
         raise next((failure for failure in failures if not _follows(failure)), failures[0])
     return tuple(outcomes)
+
+
+def _heard(gathering: asyncio.Future[list[object | BaseException]]) -> None:
+    """It fails by being cancelled alone, and who cancels twice does not ask it."""
+    if not gathering.cancelled():
+        gathering.exception()
 
 
 def _follows(failure: BaseException) -> bool:

@@ -14,6 +14,7 @@ from psycopg import sql
 from services.database.backoff import Backoff
 from services.database.connection import PooledConnection, connect
 from services.database.errors import is_passing
+from services.task_end import end_task
 
 _log = structlog.get_logger(__name__)
 
@@ -89,10 +90,8 @@ class NotificationListener:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+            task, self._task = self._task, None
+            await end_task(task)
 
     @asynccontextmanager
     async def listen(self, *channels: str) -> AsyncIterator[Subscription]:

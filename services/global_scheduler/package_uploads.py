@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
@@ -51,6 +52,7 @@ class PackageUploads:
         self._folder: PackageFolder | None = None
         self._opening = threading.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, "packages")
+        self._finishing: set[asyncio.Task[int]] = set()
 
     async def run(self) -> None:
         """Takes out now and then what nobody needs."""
@@ -61,8 +63,10 @@ class PackageUploads:
                 _log.warning("packages that nobody needs stay until later", error=str(error))
             await asyncio.sleep(_CLEAN_INTERVAL_REAL_S)
 
-    def close(self) -> None:
-        """Nothing is under way any more."""
+    async def close(self) -> None:
+        """No call is under way any more; what callers have left behind is finished first, as long as that is possible."""
+        if self._finishing:
+            await asyncio.wait(set(self._finishing), timeout=_PATIENCE_REAL_S)
         self._threads.shutdown(wait=False)
 
     async def clean(self) -> int:
@@ -95,36 +99,57 @@ class PackageUploads:
             raise InvalidArgument.of("", "there must be at least one part")
         package = named_package(part.package)
         others = partial(ownership_store.package_bytes_by_tenant, tenants=tenants or (), besides=package)
-        with self._shares.upload(partial(self._run, others), tenants or ()) as share:
-            size_bytes = await self._store(package, part, parts, share)
-            await self._run(partial(package_store.note_stored, package=package, size_bytes=size_bytes))
-            if tenants is not None:
-                await self._run(partial(ownership_store.note_package_owners, package=package, tenants=tenants))
+        with ExitStack() as taken:
+            share = taken.enter_context(self._shares.upload(partial(self._run, others), tenants or ()))
+            writer = await self._written(package, part, parts, share)
+            finishing = asyncio.ensure_future(self._finish(writer, package, tenants))
+            # Given back when it is stored or never will be, also where the caller does not wait for that.
+            given_back = taken.pop_all()
+            finishing.add_done_callback(lambda _: given_back.close())
+            self._finishing.add(finishing)
+            finishing.add_done_callback(self._finished)
+            # Also when the caller is gone: what is in the store and not written down nobody would ever take out.
+            size_bytes = await asyncio.shield(finishing)
         # Where it was about to be taken out, that has waited for; what has come is gone then, and from now on nothing takes it out.
         if not await self._in_thread(lambda: self._opened().has(package)):
             raise Unavailable(f"package {package} has just been removed, for nobody had needed it; upload it again")
         return size_bytes
 
-    async def _store(
+    async def _written(
         self,
         package: str,
         first: messages.PackagePart,
         others: AsyncIterator[messages.PackagePart],
         share: PackageShare,
-    ) -> int:
-        """All or nothing of it is in the store afterwards; returns its bytes."""
+    ) -> PackageWriter:
+        """All of it has come, and is not in the store yet. Nothing is left of what breaks off."""
         writer = await self._begun(package)
         try:
             await self._write(writer, first, package, share)
             async for part in others:
                 await self._write(writer, part, package, share)
+        except BaseException:
+            self._threads.submit(writer.close)
+            raise
+        return writer
+
+    async def _finish(self, writer: PackageWriter, package: str, tenants: Collection[str] | None) -> int:
+        """All or nothing of it is in the store afterwards, and written down; returns its bytes."""
+        try:
             await self._in_thread(writer.finish)
         except PackageMistaken as error:
             raise InvalidArgument.of("package", f"is {package}, but what has come {error}") from error
         finally:
-            # Also when the caller is gone.
             self._threads.submit(writer.close)
+        await self._run(partial(package_store.note_stored, package=package, size_bytes=writer.size_bytes))
+        if tenants is not None:
+            await self._run(partial(ownership_store.note_package_owners, package=package, tenants=tenants))
         return writer.size_bytes
+
+    def _finished(self, finishing: asyncio.Task[int]) -> None:
+        self._finishing.discard(finishing)
+        if not finishing.cancelled() and (error := finishing.exception()) is not None:
+            _log.info("an upload was not finished", error=str(error))
 
     async def _write(
         self, writer: PackageWriter, part: messages.PackagePart, package: str, share: PackageShare

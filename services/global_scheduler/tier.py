@@ -155,7 +155,7 @@ class GlobalSchedulerTier:
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
-        self._packages.close()
+        await self._packages.close()
 
     async def _take_turns(self, keeper: LeaseKeeper, address: str) -> None:
         """Works each time that the lease is ours, and stands by meanwhile."""

@@ -130,6 +130,9 @@ class ServiceMetrics:
             "region",
             "purpose",
         )
+        self.failed_plans = self._counter(
+            "topmast_failed_plans", "Plans for one workload that an error has ended.", "region"
+        )
         self.rounds_closed = self._counter(
             "topmast_rounds_closed", "Auction rounds that this region has closed.", "region"
         )

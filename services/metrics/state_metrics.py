@@ -107,6 +107,12 @@ def _of_service(state: ObservedState | None) -> Iterator[GaugeMetricFamily]:
         ("kind",),
         {(one.kind,): one.alive for one in tiers},
     )
+    yield _family(
+        "topmast_lease_token",
+        "How often the tier's lease was taken: by each process that became the tier, and by each of its sessions.",
+        ("tier",),
+        {} if state is None else {(one.tier,): one.token for one in state.leases},
+    )
     yield _family("topmast_lost_clusters", "Clusters that were declared lost and are not back.", (), lost)
     yield _family("topmast_invariant_violations", "Violations of invariants in the event log.", ("region",), violations)
 

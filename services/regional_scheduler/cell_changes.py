@@ -39,7 +39,7 @@ class CellChanges:
         writing.add_actions(actions)
         async with fenced_transaction(self._database, self._lease) as connection:
             await write_changes(connection, region, writing.writes, now)
-            await event_store.append(connection, cell_events(region, writing.writes.cells, memory.live, now))
+            await event_store.append(connection, cell_events(region, writing.writes.cells, memory.live.get, now))
         apply_actions(memory.inventory, actions, now)
         self._writer.carry_out(writing.writes)
 

@@ -23,6 +23,7 @@ from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurem
 from services.regional_scheduler.order_batches import keys_in_requests, plans_in_requests
 from services.security.certificate_folder import CertificatesUnusable
 from services.security.transport import PLAINTEXT, TransportSecurity
+from services.task_end import end_task
 from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
@@ -171,9 +172,7 @@ class ClusterLink:
                             task.result()
                 finally:
                     reports.cancel()
-                    reading.cancel()
-                    with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-                        await reading
+                    await _end(reading)
 
     async def _read_reports(
         self,
@@ -261,9 +260,13 @@ async def _in_background(work: Awaitable[None]) -> AsyncIterator[asyncio.Future[
     try:
         yield task
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-            await task
+        await _end(task)
+
+
+async def _end(task: asyncio.Future[None]) -> None:
+    """Returns when it has ended, whatever the cluster manager had said to it."""
+    with suppress(grpc.aio.AioRpcError):
+        await end_task(task)
 
 
 def report_from_proto(

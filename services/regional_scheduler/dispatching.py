@@ -123,10 +123,11 @@ async def dispatch_awards(
             raise SessionOver(str(changed)) from changed
         raise
     await award_store.delete_awards(connection, region, [award.position.workload for award in awards])
-    evicting = _evicting_by(region, dispatched, live, now)
-    downgrading = cell_events(region, dispatched.writes.cells, live, now)
-    dispatching = [*_dispatched_events(region, dispatches, now), *_broken_events(region, dispatches, now)]
-    await event_store.append(connection, [*evicting, *downgrading, *dispatching])
+    told = [
+        *_changing_events(region, dispatched, live, now),
+        *_dispatching_events(region, dispatches, dispatched, now),
+    ]
+    await event_store.append(connection, [*told, *_broken_events(region, dispatches, now)])
     # What reads a table that changes is not tried again at once, but when the region has heard of the change: that wakes the pass, too.
     if readable - {attempt.key.workload for attempt in new}:
         wake_after_commit(connection, SCAN_CHANNEL)
@@ -153,6 +154,8 @@ async def _store(
 ) -> None:
     """Writes the new attempts, and that their victims leave. Raises VictimsChanged."""
     await attempt_store.dispatch(connection, region, [new_attempt(attempt) for attempt in dispatched.attempts])
+    # First: what one plan takes from an attempt, the plan of a later lot may evict, and what is leaving is not changed any more.
+    await write_changes(connection, region, dispatched.writes, now)
     evictions = dispatched.writes.evictions
     guaranteed = frozenset(attempt.key for attempt in dispatched.attempts if attempt.guaranteed)
     marked = await attempt_store.begin_evictions(connection, evictions, now, rule, guaranteed)
@@ -160,13 +163,33 @@ async def _store(
         raise VictimsChanged(
             f"of {len(evictions)} victims only {len(marked)} are live and may be evicted for the newcomer"
         )
-    await write_changes(connection, region, dispatched.writes, now)
 
 
-def _evicting_by(region: RegionId, dispatched: Dispatched, live: RegionAttempts, now: float) -> list[Event]:
-    evictions = dispatched.writes.evictions
-    leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
-    return evicting_events(region, leaving, now)
+def _changing_events(region: RegionId, dispatched: Dispatched, live: RegionAttempts, now: float) -> list[Event]:
+    """That attempts which ran before leave, or lose cells."""
+    writes = dispatched.writes
+    leaving = [(attempt, eviction) for key, eviction in writes.evictions if (attempt := live.get(key)) is not None]
+    return [*evicting_events(region, leaving, now), *cell_events(region, writes.cells, live.get, now)]
+
+
+def _dispatching_events(
+    region: RegionId, dispatches: Sequence[Dispatch], dispatched: Dispatched, now: float
+) -> list[Event]:
+    """In queue order; an owner of cells may have an attempt leave, or lose its cells, that was dispatched just before."""
+    new = {attempt.key: attempt for attempt in dispatched.attempts}
+    changed: dict[WorkloadId | None, list[Event]] = {}
+    for key, eviction in dispatched.writes.evictions:
+        if key in new:
+            newcomer = None if eviction.by is None else eviction.by.workload
+            changed.setdefault(newcomer, []).extend(evicting_events(region, [(new[key], eviction)], now))
+    for cells in dispatched.writes.cells:
+        if cells.key in new:
+            changed.setdefault(cells.by, []).extend(cell_events(region, [cells], new.get, now))
+    events: list[Event] = []
+    for dispatch in dispatches:
+        events += changed.get(dispatch.lot.workload.workload, ())
+        events.append(_dispatched_event(region, dispatch, now))
+    return events
 
 
 def _charges(
@@ -312,25 +335,22 @@ def _broken_events(region: RegionId, dispatches: Sequence[Dispatch], now: float)
     return [Event(now, EventKind.INVARIANT_BROKEN, region=region, details={"invariant": one}) for one in broken]
 
 
-def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:
-    return [
-        Event(
-            now,
-            EventKind.DISPATCHED,
-            dispatch.lot.workload.workload,
-            dispatch.lot.attempt,
-            dispatch.lot.workload.specification.tenant,
-            dispatch.lot.position.standing.priority,
-            dispatch.lot.position.standing.level,
-            region,
-            details=dispatched_details(
-                dispatch.plan.placements,
-                dispatch.plan.evictions,
-                within_quota=dispatch.lot.position.within_quota,
-                guaranteed=dispatch.lot.position.within_quota,
-                virtual_cluster=virtual_cluster_of(dispatch.plan.cells),
-                own_cells=dispatch.plan.own_cells,
-            ),
-        )
-        for dispatch in dispatches
-    ]
+def _dispatched_event(region: RegionId, dispatch: Dispatch, now: float) -> Event:
+    return Event(
+        now,
+        EventKind.DISPATCHED,
+        dispatch.lot.workload.workload,
+        dispatch.lot.attempt,
+        dispatch.lot.workload.specification.tenant,
+        dispatch.lot.position.standing.priority,
+        dispatch.lot.position.standing.level,
+        region,
+        details=dispatched_details(
+            dispatch.plan.placements,
+            dispatch.plan.evictions,
+            within_quota=dispatch.lot.position.within_quota,
+            guaranteed=dispatch.lot.position.within_quota,
+            virtual_cluster=virtual_cluster_of(dispatch.plan.cells),
+            own_cells=dispatch.plan.own_cells,
+        ),
+    )

@@ -35,6 +35,8 @@ def take_report(attempt: LiveAttempt, status: AttemptStatus, now: float) -> tupl
 
     Starts and ends do not: they are recorded first (`start_of`, `end_of`).
     """
+    if attempt.began_s is None:
+        attempt.began_s = started_s(attempt)
     actions: list[AttemptAction] = []
     for event in _progress_events(attempt, status, now):
         actions += attempt.take(event)
@@ -77,7 +79,7 @@ def _progress_events(attempt: LiveAttempt, status: AttemptStatus, now: float) ->
 
 def start_of(attempt: LiveAttempt) -> Started | None:
     """Its start, unless that is recorded already or has yet to come. It is not before its dispatch: clocks may be set back."""
-    since_s = started_s(attempt) if attempt.started_s is None else None
+    since_s = (started_s(attempt) or attempt.began_s) if attempt.started_s is None else None
     return None if since_s is None else Started(max(since_s, attempt.dispatched_s))
 
 

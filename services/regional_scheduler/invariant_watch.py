@@ -17,6 +17,8 @@ from services.regional_scheduler.session_over import SessionOver
 from services.tiers.fenced_transaction import fenced_transaction
 
 CHECK_EVERY_REAL_S = 60.0
+CHECK_SOON_REAL_S = 5.0
+"""So long after the last check there is another one where something has gone wrong."""
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +31,12 @@ class InvariantWatch:
         self._lease = lease
         self._memory = memory
         self._clock = clock
-        self._due_real_s = now_real_s + CHECK_EVERY_REAL_S
+        self._checked_real_s = now_real_s
+        self._wait_real_s = CHECK_EVERY_REAL_S
+
+    def look_soon(self) -> None:
+        """Something has gone wrong that should have left the memory as it was."""
+        self._wait_real_s = CHECK_SOON_REAL_S
 
     async def look(self, now_real_s: float) -> None:
         """Checks when it is time to.
@@ -37,9 +44,9 @@ class InvariantWatch:
         Raises SessionOver for a memory that contradicts itself, once the event log names what is broken: nothing more
         is decided on it, and the next session makes one anew.
         """
-        if now_real_s < self._due_real_s:
+        if now_real_s < self._checked_real_s + self._wait_real_s:
             return
-        self._due_real_s = now_real_s + CHECK_EVERY_REAL_S
+        self._checked_real_s, self._wait_real_s = now_real_s, CHECK_EVERY_REAL_S
         region = self._memory.region.region
         try:
             # Leases are kept meanwhile. The session waits, and so do questions what would be planned.

@@ -75,6 +75,8 @@ class LiveAttempt:
     """What its tasks have reported of their models, as far as this session has written it down."""
     written: ShownProgress | None = None
     """Its progress as this session has written it last; None: it has not."""
+    began_s: float | None = None
+    """Since when the whole gang runs, as its clusters have said in this session; a cluster that forgets it takes nothing of that back."""
     perhaps_known: set[ClusterId] = field(default_factory=set)
     """Clusters that may have been asked to run it: they were, or a former session may have done it. A complete report
     that does not name it takes the cluster out again."""
@@ -198,7 +200,8 @@ def _broke_somewhere(attempt: LiveAttempt) -> bool:
 
 def never_ordered(attempt: LiveAttempt) -> bool:
     """True when it is to be stopped and no cluster has heard of it: it can end at once."""
-    return must_stop(attempt) and attempt.started_s is None and not attempt.reports and not attempt.perhaps_known
+    began = attempt.began_s is not None or attempt.started_s is not None
+    return must_stop(attempt) and not (began or attempt.reports or attempt.perhaps_known)
 
 
 def leave_event(eviction: Eviction, now: float) -> LeaveAsked | MachineLost:

@@ -189,6 +189,8 @@ def _inventory(
         region, {machine: state for machine, state in states.items() if machine in own}, rule=rule
     )
     inventory.voluntary.changes_take_time = True
+    # One workload whose planning fails must not keep all others of the region from being planned.
+    inventory.faults.contained = True
     if reservations is not None:
         # Before anything is held: a gang that has started since is kept nothing any more.
         inventory.reserved.begin_use(reservations.start_up_s)

@@ -104,11 +104,11 @@ class MachineMoves:
         self._decide_when_due()
 
     async def close(self) -> None:
-        """Ends a decision that is being made; what it comes to is decided again by the next session."""
+        """Ends a decision that is being made; what it comes to, or fails with, is decided again by the next session."""
         if self._deciding is not None:
             self._deciding.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._deciding
+            # Not raised: it would hide why the session ends.
+            await asyncio.gather(self._deciding, return_exceptions=True)
 
     async def _load(self) -> None:
         region = self._memory.region.region

@@ -27,7 +27,7 @@ class MechanismFailures:
 
     async def tell(self) -> None:
         """Writes what is new."""
-        failures = self._memory.inventory.take_mechanism_failures()
+        failures = self._memory.inventory.faults.take_mechanism_failures()
         if not failures:
             return
         now, region = self._clock.now(), self._memory.region.region

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import structlog
 
@@ -77,26 +78,33 @@ class OrderSender:
         self._links_changed.set()
 
     async def run(self) -> None:
-        """Runs the links, those that come later too; raises what breaks one of them."""
+        """Runs the links, those that come later too; raises what breaks one of them. A link whose cluster has gone ends beside
+        the others, and breaks nothing any more."""
         running: dict[ClusterLink, asyncio.Task[None]] = {}
+        leaving: set[asyncio.Task[None]] = set()
         try:
             while True:
                 self._links_changed.clear()
                 for link in [link for link in running if self.links.get(link.cluster) is not link]:
-                    running.pop(link).cancel()
+                    task = running.pop(link)
+                    task.cancel()
+                    leaving.add(task)
+                    task.add_done_callback(partial(_left, cluster=link.cluster, leaving=leaving))
                 for link in self.links.values():
                     if link not in running:
                         running[link] = asyncio.create_task(link.run())
                 changed = asyncio.create_task(self._links_changed.wait())
-                await asyncio.wait([changed, *running.values()], return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                try:
+                    await asyncio.wait([changed, *running.values()], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
                 for task in running.values():
                     if task.done():
                         task.result()
         finally:
             for task in running.values():
                 task.cancel()
-            await asyncio.gather(*running.values(), return_exceptions=True)
+            await asyncio.gather(*running.values(), *leaving, return_exceptions=True)
 
     def connected(self, cluster: ClusterId, connection: int) -> None:
         """Its complete report was taken in: whatever is wanted of it is to be asked on this connection."""
@@ -178,3 +186,10 @@ class OrderSender:
         connection = self._connections.get(cluster)
         if connection is not None:
             self.links[cluster].send(order, connection)
+
+
+def _left(task: asyncio.Task[None], *, cluster: ClusterId, leaving: set[asyncio.Task[None]]) -> None:
+    """The link to a cluster that has gone is over."""
+    leaving.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a link failed as it left", cluster=cluster, exc_info=error)

@@ -47,6 +47,7 @@ class RegionMetrics:
         for verdict in _VERDICTS.values():
             metrics.lots.labels(region, verdict)
         metrics.sessions.labels(region)
+        metrics.failed_plans.labels(region)
         for priority in range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1):
             for within_quota in (True, False):
                 metrics.start_latency_seconds.labels(str(priority), quota_class(within_quota=within_quota))
@@ -63,6 +64,9 @@ class RegionMetrics:
     def planning(self, purpose: Planning) -> AbstractContextManager[object]:
         """Measures how long the context lasts."""
         return self._metrics.plan_seconds.labels(self._region, purpose.value).time()
+
+    def planning_failed(self, times: int) -> None:
+        self._metrics.failed_plans.labels(self._region).inc(times)
 
     def round_closed(self, outcome: RoundOutcome, open_for_real_s: float) -> None:
         metrics = self._metrics

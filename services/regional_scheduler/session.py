@@ -45,6 +45,7 @@ from services.regional_scheduler.dispatching import QuotaChanged, VictimsChanged
 from services.regional_scheduler.drain_deadlines import DrainDeadlines
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.failed_planning import FailedPlanningWatch
 from services.regional_scheduler.further_answers import FurtherAnswers, OtherRegions
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
@@ -131,6 +132,7 @@ class RegionSession:
         self._adjustment_rounds = self._make_adjustment_rounds(configuration)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
+        self._failed_planning = FailedPlanningWatch(memory, metrics, self._invariants, self._now_real_s())
         self._reconciliations = Reconciliations(database, lease, memory, clock)
         self._looks_first = False
         """What was won is not dispatched yet, because something newer has to be taken over before."""
@@ -227,6 +229,7 @@ class RegionSession:
         # 7. Move the auction on: answer, close, or open a round.
         await self._auction(turn)
         await self._mechanism_failures.tell()
+        self._failed_planning.tell(self._now_real_s())
         await self._reconciliations.tell(self._reports.take_reconciliations())
         # 8. Now and then see whether the memory agrees with itself.
         await self._invariants.look(self._now_real_s())

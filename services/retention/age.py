@@ -47,6 +47,17 @@ def check_age(age_s: float, least_s: float) -> float:
     return age_s
 
 
+def check_workloads_age(age_s: float, older_than_s: float | None) -> float:
+    """For how long workloads themselves are kept; raises BadAge when what they had is kept for longer, or for ever."""
+    if older_than_s is None:
+        raise BadAge("takes out workloads, and so needs older_than_s for what they had: say that as well")
+    if not age_s >= older_than_s:
+        raise BadAge(
+            f"is {_words(age_s)}, but what workloads had is kept for {_words(older_than_s)}; keep them at least that"
+        )
+    return check_age(age_s, older_than_s)
+
+
 def _words(seconds: float) -> str:
     if abs(seconds) < DAY_S:
         return f"{seconds:g} seconds"

@@ -11,15 +11,16 @@ full disk, it all ends there: nothing is deleted that is not archived.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from sqlalchemy import Table
 
-from services.database import retention_store
+from services.database import completed_store, retention_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.retention_store import Forgetting
 from services.database.tables.events import EVENTS
 from services.retention.archive import Archive
 
@@ -53,19 +54,30 @@ Told = Callable[[Pruned], None]
 class _Batch:
     tables: Sequence[Table]
     keys: Sequence[object]
+    not_archived: Sequence[Table] = ()
+    """Deleted with the others, and not counted."""
 
 
 async def prune(
-    database: Database, cutoff_s: float, archive: Archive | None, *, dry_run: bool = False, told: Told = lambda _: None
+    database: Database,
+    cutoff_s: float,
+    archive: Archive | None,
+    *,
+    workloads_cutoff_s: float | None = None,
+    dry_run: bool = False,
+    told: Told = lambda _: None,
 ) -> Pruned:
     """Archives and deletes what was over before that time of the service; `told` hears of each batch.
 
-    `dry_run` only counts. Raises ArchiveUnusable when the archive takes no more: what went before is gone.
+    `workloads_cutoff_s`: workloads that ended before that go as well, when nothing else is left of them; None: all stay. `dry_run` only
+    counts. Raises ArchiveUnusable when the archive takes no more: what went before is gone.
     """
     if archive is not None and not dry_run:
         await asyncio.to_thread(archive.require_writable)
+    if workloads_cutoff_s is not None and not dry_run:
+        await _count_run_times(database)
     pruned = Pruned()
-    async for batch in _batches(database, cutoff_s):
+    async for batch in _batches(database, cutoff_s, workloads_cutoff_s, dry_run=dry_run):
         if dry_run:
             for table in batch.tables:
                 pruned.add(table, await database.run(partial(_count, table=table, keys=batch.keys)))
@@ -73,23 +85,41 @@ async def prune(
             await _take_out(database, archive, batch, pruned)
             await asyncio.sleep(_PAUSE_REAL_S)
         told(pruned)
+    if workloads_cutoff_s is not None and not dry_run:
+        await database.run(retention_store.delete_empty_arrays)
     return pruned
 
 
+async def _count_run_times(database: Database) -> None:
+    """What is not counted yet stays; without a policy that goes by run times nobody else counts them."""
+    counted = completed_store.COUNTED_AT_ONCE
+    while counted == completed_store.COUNTED_AT_ONCE:
+        counted = await database.run(completed_store.count_completed)
+
+
 async def _take_out(database: Database, archive: Archive | None, batch: _Batch, pruned: Pruned) -> None:
-    counts = []
-    for table in batch.tables:
-        rows = await database.run(partial(_read, table=table, keys=batch.keys))
-        if archive is not None:
-            # In a thread: writing and waiting for the disk stops no loop that holds a lease.
-            await asyncio.to_thread(archive.write, table, rows)
-        counts.append(len(rows))
+    counts = dict.fromkeys(batch.tables, 0)
+    for keys in _parts(batch.keys):
+        for table in batch.tables:
+            rows = await database.run(partial(_read, table=table, keys=keys))
+            if archive is not None:
+                # In a thread: writing and waiting for the disk stops no loop that holds a lease.
+                await asyncio.to_thread(archive.write, table, rows)
+            counts[table] += len(rows)
     await database.run(partial(_delete, batch=batch))
-    for table, count in zip(batch.tables, counts, strict=True):
+    for table, count in counts.items():
         pruned.add(table, count)
 
 
-async def _batches(database: Database, cutoff_s: float) -> AsyncIterator[_Batch]:
+def _parts(keys: Sequence[object]) -> Iterator[Sequence[object]]:
+    """Of an array, so many at once as there are of other batches."""
+    for start in range(0, len(keys), EVENTS_AT_ONCE):
+        yield keys[start : start + EVENTS_AT_ONCE]
+
+
+async def _batches(
+    database: Database, cutoff_s: float, workloads_cutoff_s: float | None, *, dry_run: bool
+) -> AsyncIterator[_Batch]:
     """Each goes on behind the one before: what a dry run leaves, or is kept, does not come again."""
     workload = ""
     while workloads := await database.run(partial(_workloads, cutoff_s=cutoff_s, after=workload)):
@@ -103,10 +133,30 @@ async def _batches(database: Database, cutoff_s: float) -> AsyncIterator[_Batch]
     while rounds := await database.run(partial(_rounds, cutoff_s=cutoff_s, after=number)):
         yield _Batch(retention_store.OF_ROUNDS, rounds)
         number = rounds[-1]
+    if workloads_cutoff_s is None:
+        return
+    # Last, when nothing else is left of them.
+    which = Forgetting(workloads_cutoff_s, cutoff_s if dry_run else None)
+    workload = ""
+    while workloads := await database.run(partial(_forgotten, which=which, after=workload)):
+        yield _Batch(retention_store.OF_FORGOTTEN, workloads, retention_store.NOT_ARCHIVED)
+        workload = workloads[-1]
+    array = ""
+    while found := await database.run(partial(_forgotten_array, which=which, after=array)):
+        array, elements = found
+        yield _Batch(retention_store.OF_FORGOTTEN, elements, retention_store.NOT_ARCHIVED)
 
 
 async def _workloads(connection: AnyConnection, cutoff_s: float, after: str) -> list[str]:
     return await retention_store.ended_workloads(connection, cutoff_s, after, WORKLOADS_AT_ONCE)
+
+
+async def _forgotten(connection: AnyConnection, which: Forgetting, after: str) -> list[str]:
+    return await retention_store.forgotten_workloads(connection, which, after, WORKLOADS_AT_ONCE)
+
+
+async def _forgotten_array(connection: AnyConnection, which: Forgetting, after: str) -> tuple[str, list[str]] | None:
+    return await retention_store.forgotten_array(connection, which, after)
 
 
 async def _last_event(connection: AnyConnection, cutoff_s: float) -> int:
@@ -130,4 +180,4 @@ async def _count(connection: AnyConnection, table: Table, keys: Sequence[object]
 
 
 async def _delete(connection: AnyConnection, batch: _Batch) -> None:
-    await retention_store.delete_rows(connection, batch.tables, batch.keys)
+    await retention_store.delete_rows(connection, (*batch.tables, *batch.not_archived), batch.keys)

@@ -31,15 +31,17 @@ class RetentionLoop:
             await asyncio.Event().wait()
             return
         while True:
-            await self.prune_once(self._configuration.older_than_s)
+            await self.prune_once(self._configuration.older_than_s, self._configuration.workloads_older_than_s)
             await asyncio.sleep(self._configuration.every_real_s)
 
-    async def prune_once(self, older_than_s: float) -> None:
+    async def prune_once(self, older_than_s: float, workloads_older_than_s: float | None = None) -> None:
         """Logs what went. When it cannot go on, that is tried again the next time: nothing is lost meanwhile."""
         folder = self._configuration.archive
         archive = None if folder is None else Archive(Path(folder))
         try:
-            pruned = await prune(self._database, self._clock.now() - older_than_s, archive)
+            now = self._clock.now()
+            workloads_cutoff_s = None if workloads_older_than_s is None else now - workloads_older_than_s
+            pruned = await prune(self._database, now - older_than_s, archive, workloads_cutoff_s=workloads_cutoff_s)
         except DatabaseUnavailable as error:
             _log.warning("taking out what is old given up until later", error=str(error))
         except ArchiveUnusable as error:

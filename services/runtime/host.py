@@ -52,7 +52,7 @@ from services.runtime.watcher_link import WatcherLink
 from services.security.home_tokens import home_token, keep_home_tokens
 from services.security.secret_files import keep_files_private
 from services.security.secret_texts import without_passwords
-from services.tiers.free_port import PortNotAvailable, free_port, require_port
+from services.tiers.free_port import PortNotAvailable, free_port, kept_ports
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
 
@@ -171,22 +171,27 @@ class Host:
         await self._prepare(database)
         stored_fleet, _ = await database.run(fleet_store.load_fleet)
         say(HostState.STARTING, "the tiers")
-        # Taken meanwhile: a tier that cannot listen would be started again and again.
-        require_port(options.listen_host, self._port)
+        # Somebody may have taken one meanwhile: a tier that cannot listen would be started again and again.
+        with kept_ports(options.listen_host, [port for port in (self._port, self._standby_port) if port]):
+            await self._start_all_tiers(surroundings, fleet or stored_fleet)
+            # 3. What the fleet gains later.
+            await self._follow_fleet(database, stop)
+
+    async def _start_all_tiers(self, surroundings: Surroundings, fleet: Fleet) -> None:
+        """Says that the service is up when those of this fleet listen."""
         self._tiers.surround(surroundings)
-        self._tiers.start(self._places(fleet or stored_fleet, self._port))
+        self._tiers.start(self._places(fleet, self._port))
         address = (await self._tiers.until_listening(_READY_PATIENCE_REAL_S))["global"]
         if not self._again:
             await asyncio.to_thread(self._apply_files, address)
         if self._standbys is not None:
             # Only now, so that the first ones lead.
-            standby_address = await self._start_standbys(self._standbys, surroundings, fleet or stored_fleet)
+            standby_address = await self._start_standbys(self._standbys, surroundings, fleet)
             address = f"{address},{standby_address}"
         self._layout.address.write_text(address, encoding="utf-8")
-        say(HostState.READY, "", address)
+        # Before anybody can read that it is up: who is killed from then on has another one started in its place.
         self._watcher.ready()
-        # 3. What the fleet gains later.
-        await self._follow_fleet(database, stop)
+        self._report.say(HostState.READY, "", address)
 
     def _give_up(self, why: str) -> NoReturn:
         """Ends all that hangs on a Ray that was lost, tasks too, and this process: Ray itself would take a minute over it."""

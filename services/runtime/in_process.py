@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,11 +19,14 @@ from services.configuration import Configuration
 from services.database import catalog_store, fleet_store, lease_store, tenant_store
 from services.database.engine import Database
 from services.metrics.service_metrics import ServiceMetrics
+from services.metrics.settings import LOOPBACK
 from services.runtime.clock_record import record_clock
 from services.runtime.executor_kind import ExecutorKind
 from services.runtime.tier_place import TierKind
 from services.runtime.tier_process import TierRequest, run_tier
 from services.security.home_tokens import keep_home_tokens
+from services.task_end import end_task
+from services.tiers.free_port import free_port, kept_ports
 from services.tracing.traces import NoTraces, Traces
 
 _LOOK_EVERY_REAL_S = 0.02
@@ -42,7 +45,9 @@ class InProcessService:
     """Of all tiers."""
     traces: Traces = field(default_factory=NoTraces)
     address: str = ""
+    """Of the global scheduler, which is where it was when it is started again."""
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _kept: ExitStack = field(default_factory=ExitStack)
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -52,8 +57,8 @@ class InProcessService:
     async def start(self, name: str, alias: str | None = None) -> str:
         """Starts one tier; returns where it listens. Under an `alias` it is one more of the same, which stands by."""
         request = next(request for request in self._requests() if request.name == name)
-        if alias is not None:
-            request = replace(request, listen="127.0.0.1:0")
+        if name == "global" and alias is None:
+            request = replace(request, listen=self._settled_address())
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(run_tier(request, listening.set_result, metrics=self.metrics, traces=self.traces))
         self._running[alias or name] = task
@@ -61,20 +66,18 @@ class InProcessService:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        if name == "global" and alias is None:
-            self.address = listening.result()
         return listening.result()
 
     async def stop(self, name: str) -> None:
         """Ends one tier at once, in the middle of whatever it does; only its lease is given back."""
-        task = self._running.pop(name)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await end_task(self._running.pop(name))
 
     async def stop_all(self) -> None:
-        for name in list(self._running):
-            await self.stop(name)
+        """Also those that come behind one that had broken; raises what broke it then."""
+        async with AsyncExitStack() as stopping:
+            stopping.callback(self._kept.close)
+            for name in reversed(self._running):
+                stopping.push_async_callback(self.stop, name)
 
     def raise_if_broken(self) -> None:
         """Raises what ended a tier that was not stopped."""
@@ -91,6 +94,14 @@ class InProcessService:
                     return
                 self.raise_if_broken()
                 await asyncio.sleep(_LOOK_EVERY_REAL_S)
+
+    def _settled_address(self) -> str:
+        """Kept until everything is stopped: a connection of somebody else could have its port when the tier is started again."""
+        if not self.address:
+            port = free_port(LOOPBACK)
+            self._kept.enter_context(kept_ports(LOOPBACK, [port]))
+            self.address = f"{LOOPBACK}:{port}"
+        return self.address
 
     def _requests(self) -> Sequence[TierRequest]:
         return [
@@ -111,7 +122,7 @@ class InProcessService:
             database_url=self.database_url,
             home=self.home,
             configuration=self.configuration,
-            listen=self.address if kind is TierKind.GLOBAL and self.address else "127.0.0.1:0",
+            listen=f"{LOOPBACK}:0",
             region=region,
             cluster=cluster,
             executor=ExecutorKind.EMULATED,

@@ -10,12 +10,16 @@ import asyncio
 import os
 import threading
 
+import structlog
+
 from services.log_output import configure_logging
 from services.oom_score import SERVICE_SCORE, lower_own_score
 from services.runtime.tier_process import TierRequest, run_until
 from services.tiers.loop_watchdog import WatchedEventLoop
 
 NAMESPACE = "topmast"
+
+_log = structlog.get_logger(__name__)
 
 
 class TierActor:
@@ -38,9 +42,7 @@ class TierActor:
         except BaseException:
             # Whatever broke the tier breaks its process: then Ray starts it again.
             if not self._stop.is_set():
-                import traceback
-
-                traceback.print_exc()
+                _log.exception("the tier broke; its process ends, and Ray starts it again", tier=request.name)
                 os._exit(1)
             raise
 

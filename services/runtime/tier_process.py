@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,7 @@ from services.security.authentication import Authentication, TokenAuthentication
 from services.security.home_tokens import tier_token_file
 from services.security.outgoing_token import TokenFile, call_others_with
 from services.security.settings import check_loopback
+from services.task_end import end_task
 from services.tiers.loop_watchdog import watched_loop
 from services.tracing.traces import NoTraces, Traces, traces_of
 
@@ -209,8 +210,8 @@ async def _run_until(
 ) -> None:
     running = asyncio.ensure_future(run_tier(request, listening, metrics=metrics, traces=traces))
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        await end_task(running)

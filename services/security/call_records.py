@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import asdict
 from typing import Final
 
@@ -69,7 +70,9 @@ class CallRecords:
             await asyncio.shield(storing)
         except asyncio.CancelledError:
             # The caller leaves now: what was done is to have its record all the same.
-            await asyncio.gather(storing, return_exceptions=True)
+            while not storing.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({storing})
             raise
 
     async def _try_to_store(self, entry: AuditEntry) -> None:

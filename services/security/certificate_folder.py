@@ -52,9 +52,7 @@ class HeldCertificate:
 
 def initialize(folder: Path, hosts: Sequence[str], now: float, days: int) -> None:
     """Makes an authority and the tiers' certificate, all or nothing. Raises CertificatesUnusable where anything is already."""
-    for host in hosts:
-        if not _HOST.fullmatch(host):
-            raise CertificatesUnusable(f"--host: '{host}' is neither a host name nor an address")
+    _check_hosts(hosts)
     if folder.is_symlink() or folder.resolve() == Path.cwd():
         what = "a link" if folder.is_symlink() else "the folder in which you are"
         raise CertificatesUnusable(f"--out: {folder} is {what}; name the folder itself, from outside of it")
@@ -77,6 +75,12 @@ def initialize(folder: Path, hosts: Sequence[str], now: float, days: int) -> Non
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
+
+
+def _check_hosts(hosts: Sequence[str]) -> None:
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise CertificatesUnusable(f"--host: '{host}' is neither a host name nor an address")
 
 
 def add_client(folder: Path, identity: CertificateIdentity, now: float, days: int) -> Path:
@@ -102,11 +106,14 @@ def add_client(folder: Path, identity: CertificateIdentity, now: float, days: in
         )
 
 
-def rotate(folder: Path, now: float, days: int) -> None:
+def rotate(folder: Path, now: float, days: int, hosts: Sequence[str] = ()) -> None:
     """A new authority beside the present one, which stays trusted, and new certificates for all. Raises CertificatesUnusable.
+
+    That of the tiers is good for `hosts` as well, as those of a new region.
 
     One that was cut off is gone on with: whoever signs is the authority whose key is there.
     """
+    _check_hosts(hosts)
     with _locked(folder):
         authority, trusted = _read_whole(folder)
         if len(trusted) > 1 and trusted[0] == authority.certificate:
@@ -125,7 +132,9 @@ def rotate(folder: Path, now: float, days: int) -> None:
             identity = identity_of(leaf.certificate)
             if identity is None:
                 raise CertificatesUnusable(f"{leaf.file} names no identity; delete it and its key, and rotate again")
-            renewed = issue(authority, identity, hosts_of(leaf.certificate), now, days)
+            added = hosts if identity == TIER else ()
+            names = tuple(dict.fromkeys((*hosts_of(leaf.certificate), *added)))
+            renewed = issue(authority, identity, names, now, days)
             _write_leaf(leaf.file.parent, leaf.file.stem, renewed, _vouched(folder, authority))
 
 

@@ -10,6 +10,7 @@ import hashlib
 import posixpath
 import re
 import secrets
+import threading
 from types import TracebackType
 from typing import Any, Self
 
@@ -89,12 +90,14 @@ class PackageWriter:
         self._digest = hashlib.sha256()
         self._file = folder.ask(folder.files.open, part, "wb")
         self._whole = False
+        self._in_use = threading.Lock()
 
     def write(self, content: bytes) -> None:
         """Appends."""
-        self._folder.ask(self._file.write, content)
-        self._digest.update(content)
-        self.size_bytes += len(content)
+        with self._in_use:
+            self._folder.ask(self._file.write, content)
+            self._digest.update(content)
+            self.size_bytes += len(content)
 
     def finish(self) -> None:
         """The package is there from now on. Raises PackageMistaken."""
@@ -117,8 +120,10 @@ class PackageWriter:
         """Removes what was not finished."""
         if self._whole:
             return
-        # Why it is of no use is being said already.
-        with contextlib.suppress(Exception):
-            self._file.close()
-        with contextlib.suppress(Exception):
-            self._folder.files.rm_file(self._part)
+        # Whoever was writing may be gone, and its thread still at it.
+        with self._in_use:
+            # Why it is of no use is being said already.
+            with contextlib.suppress(Exception):
+                self._file.close()
+            with contextlib.suppress(Exception):
+                self._folder.files.rm_file(self._part)

@@ -110,9 +110,14 @@ class Attempts:
             self._take(work, PlaceFreed(now))
 
     def carry_out(self, region: int, actions: Sequence[Action]) -> None:
-        """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new."""
-        apply_actions(self._world.regions.members[region].inventory, actions, self._world.clock.now())
-        execute(actions, SimulatedExecution(self._world, self, region, None))
+        """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new.
+
+        One action after the other: an attempt may only hold at once what one before it has given up.
+        """
+        inventory, now = self._world.regions.members[region].inventory, self._world.clock.now()
+        for action in actions:
+            apply_actions(inventory, (action,), now)
+            execute((action,), SimulatedExecution(self._world, self, region, None))
 
     def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
         """Raises KeyError when its workload has ended."""

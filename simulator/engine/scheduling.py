@@ -37,7 +37,7 @@ class Scheduling:
         members = world.regions.members
         self._has_cells = any(member.inventory.in_cells for member in members)
         """Whether any attempt may lose cells or get cells while it goes on."""
-        self._guarded = [member for member in members if member.inventory.has_guarded_mechanisms]
+        self._guarded = [member for member in members if member.inventory.faults.has_guarded_mechanisms]
         self._compacting = Compacting(world, attempts)
         self._reserving = Reserving(world, queue_pass)
         self.rounds: AuctionRounds | None = None
@@ -117,7 +117,7 @@ class Scheduling:
     def _tell_failures(self, now: float) -> None:
         """What mechanisms of packages did wrong is in the log."""
         for member in self._guarded:
-            for failure in member.inventory.take_mechanism_failures():
+            for failure in member.inventory.faults.take_mechanism_failures():
                 if self._world.log is not None:
                     self._world.log.mechanism_failed(member.region, failure, now)
 

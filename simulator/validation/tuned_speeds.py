@@ -30,16 +30,16 @@ class TunedSpeeds:
         profile = self._profiles.get(life.model)
         if profile is None:
             return
-        slowest = 1.0
-        workers = 1.0
-        for number, (name, job) in enumerate(life.jobs.items()):
-            tasks = [claim for claim in claims if claim.job == name and claim.gpus]
+        speeds: list[float] = []
+        workers: list[float] = []
+        for name, job in life.jobs.items():
+            claimed = [claim for claim in claims if claim.job == name]
+            workers.append(max(1.0, len(claimed) / max(1, job.tasks)))
+            tasks = [claim for claim in claimed if claim.gpus]
             if not tasks:
                 continue
             speed = _speed(profile, tasks)
-            slowest = speed if number == 0 else min(slowest, speed)
-            ratio = max(1.0, len(tasks) / max(1, job.tasks))
-            workers = ratio if number == 0 else min(workers, ratio)
+            speeds.append(speed)
             self.checks += 1
             if job.cpus is None and job.mebibytes is None and speed < 1.0 - RELATIVE_SLACK:
                 self._findings.add(
@@ -48,11 +48,13 @@ class TunedSpeeds:
                     " proportional share",
                 )
         stated = optional_number(record, "speed")
-        if stated is not None and stated > slowest * workers * (1.0 + RELATIVE_SLACK):
+        # Jobs advance together: the slowest counts, and the one with the fewest tasks beside its base tasks.
+        most = min(speeds, default=1.0) * min(workers, default=1.0)
+        if stated is not None and stated > most * (1.0 + RELATIVE_SLACK):
             self._findings.add(
                 Invariant.I9,
                 f"{attempt.name} says it works at speed {stated:.6g}, but its tasks, CPUs and memory allow"
-                f" {slowest * workers:.6g} at most",
+                f" {most:.6g} at most",
             )
 
 

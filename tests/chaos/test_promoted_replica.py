@@ -24,6 +24,7 @@ from tests.live.world import Mix, workloads
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 _COUNT = 30
+_RULES = "pg_hba.conf"
 
 
 @pytest.fixture
@@ -48,7 +49,9 @@ def test_every_tier_follows_to_the_promoted_replica(
     primary, replica = (EmbeddedLayout.of(home) for home in homes)
     start_embedded(homes[0])
     migrations_runner.upgrade(primary.url())
+    rules = _let_replicate(primary)
     _copy(primary, replica)
+    (replica.data / _RULES).write_text(rules, encoding="utf-8")
     start_embedded(homes[1])
     with psycopg.connect(primary.url(), autocommit=True) as connection:
         # What was acknowledged is on both.
@@ -72,6 +75,15 @@ def test_every_tier_follows_to_the_promoted_replica(
             assert connection.execute("SELECT count(*) FROM workloads").fetchone() == (2 * _COUNT,)
 
     in_live_service(url, tmp_path, scenario)
+
+
+def _let_replicate(primary: EmbeddedLayout) -> str:
+    """By itself an embedded server is copied by nobody. Returns its own rules, by which it would start."""
+    rules = (primary.data / _RULES).read_text(encoding="utf-8")
+    (primary.data / _RULES).write_text(f"{rules}local replication all scram-sha-256\n", encoding="utf-8")
+    with psycopg.connect(primary.url(), autocommit=True) as connection:
+        connection.execute("SELECT pg_reload_conf()")
+    return rules
 
 
 def _copy(primary: EmbeddedLayout, replica: EmbeddedLayout) -> None:

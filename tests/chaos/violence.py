@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 
 from services.database.embedded import EmbeddedLayout, start_embedded, supervisor_process_id
 from services.database.server_processes import find_server_processes
+from services.runtime.host_lock import HostLockTaken, host_lock
 from tests.live.real_service import PATIENCE_REAL_S, RealService, Tier
 
 _LOOK_INTERVAL_REAL_S = 0.05
@@ -45,20 +46,37 @@ def stopped(process_id: int) -> Iterator[None]:
 
 @contextmanager
 def no_postgres(service: RealService) -> Iterator[None]:
-    """There is no database, and nothing starts it again until the context ends."""
+    """There is no database, and nothing starts it again until the context ends: this process is in its supervisor's place."""
     layout = EmbeddedLayout.of(service.home)
-    supervisor = supervisor_process_id(layout)
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGKILL)
-    processes = find_server_processes(layout.data)
-    assert processes
-    for process in processes:
-        process.kill()
-    psutil.wait_procs(processes, timeout=PATIENCE_REAL_S)
     try:
-        yield
+        with _in_the_place_of_the_supervisor(layout):
+            processes = find_server_processes(layout.data)
+            assert processes
+            for process in processes:
+                process.kill()
+            psutil.wait_procs(processes, timeout=PATIENCE_REAL_S)
+            yield
+            assert not find_server_processes(layout.data), "something has started it"
     finally:
         start_embedded(service.home)
+
+
+@contextmanager
+def _in_the_place_of_the_supervisor(layout: EmbeddedLayout) -> Iterator[None]:
+    """Kills it, and whatever is started in its place, until there is none and can be none."""
+    deadline_s = time.monotonic() + PATIENCE_REAL_S
+    with ExitStack() as held:
+        while True:
+            supervisor = supervisor_process_id(layout)
+            if supervisor is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(supervisor, signal.SIGKILL)
+            try:
+                held.enter_context(host_lock(layout.lock, _LOOK_INTERVAL_REAL_S))
+                break
+            except HostLockTaken:
+                assert time.monotonic() < deadline_s, "there is always another one"
+        yield
 
 
 @contextmanager

@@ -6,11 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 
+from services.tiers.free_port import free_port, kept_ports
 from tests.client.in_memory_packages import InMemoryPackages
 from tests.client.in_memory_topmast import InMemoryClusterManager, InMemoryTopmast
 from topmast.v1 import global_scheduler_pb2_grpc, package_pb2_grpc
@@ -30,6 +32,7 @@ class LoopbackServer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="loopback server")
         self._servers: dict[str, grpc.aio.Server] = {}
         self._ports: dict[str, int] = {}
+        self._kept_ports = ExitStack()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -45,6 +48,7 @@ class LoopbackServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._kept_ports.close()
 
     @property
     def address(self) -> str:
@@ -79,7 +83,10 @@ class LoopbackServer:
         else:
             global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(self.topmast, server)
             package_pb2_grpc.add_PackagesServicer_to_server(self.packages, server)
-        self._ports[cluster] = server.add_insecure_port(f"127.0.0.1:{self._ports.get(cluster, 0)}")
+        if cluster not in self._ports:
+            self._ports[cluster] = free_port("127.0.0.1")
+            self._kept_ports.enter_context(kept_ports("127.0.0.1", [self._ports[cluster]]))
+        server.add_insecure_port(f"127.0.0.1:{self._ports[cluster]}")
         await server.start()
         self._servers[cluster] = server
 

@@ -24,7 +24,7 @@ from domain.identifiers import (
     WorkloadId,
 )
 from domain.placement import AttemptKey, Holding
-from domain.plan import Plan, ScaleIn
+from domain.plan import Plan, Retune, ScaleIn
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
@@ -233,7 +233,7 @@ class World:
 
     def carry_out(self, plan: Plan, standing: Standing) -> AttemptKey:
         """Does what a plan says."""
-        apply_actions(self.inventory, [one for one in plan.actions if isinstance(one, ScaleIn)], self.now_s)
+        apply_actions(self.inventory, [one for one in plan.actions if isinstance(one, ScaleIn | Retune)], self.now_s)
         for victim in plan.evictions:
             self.inventory.begin_eviction(victim)
         key = AttemptKey(plan.workload, AttemptNumber(1))

@@ -81,7 +81,7 @@ def test_a_mechanism_that_raises_refuses_the_place_and_others_find_theirs() -> N
     assert isinstance(plan, Plan)
     assert {placement.cluster for placement in plan.placements} == {"packed"}
     capacity.check()
-    failures = capacity.take_mechanism_failures()
+    failures = capacity.faults.take_mechanism_failures()
     assert MechanismFailure(BROKEN.cluster, "broken", "find", "ZeroDivisionError: division by zero") in failures
     assert {failure.asked for failure in failures} == {"same_answer_key", "find"}
     other = plan_workload(capacity, of_tasks(UNLUCKY + 1), BEST, 0.0, within_quota=True)
@@ -94,14 +94,14 @@ def test_a_failure_is_told_once() -> None:
         assert not isinstance(plan_workload(capacity, of_tasks(UNLUCKY), BEST, 0.0, within_quota=True), Plan)
         hold(capacity, "held", ON_B1)
         capacity.release(key_of("held"))
-    assert len(capacity.take_mechanism_failures()) == 2
-    assert capacity.take_mechanism_failures() == []
+    assert len(capacity.faults.take_mechanism_failures()) == 2
+    assert capacity.faults.take_mechanism_failures() == []
 
 
 def test_what_is_no_answer_is_a_failure() -> None:
     capacity = capacity_with(GivesNothing, GivesNothing)
     assert not isinstance(plan_workload(capacity, of_tasks(1), BEST, 0.0, within_quota=True), Plan)
-    (failure,) = capacity.take_mechanism_failures()
+    (failure,) = capacity.faults.take_mechanism_failures()
     assert failure.error == "TypeError: gave NoneType, which is neither a Place nor a Shortfall"
 
 
@@ -129,7 +129,7 @@ def test_it_remembers_so_many_failures_only() -> None:
         hold(capacity, "held", ON_B1)
         capacity.release(key_of("held"))
         plan_workload(capacity, of_tasks(1 + tasks % 2), BEST, 0.0, within_quota=True)
-    assert len(capacity.take_mechanism_failures()) == MOST_REMEMBERED
+    assert len(capacity.faults.take_mechanism_failures()) == MOST_REMEMBERED
 
 
 def test_topmasts_own_mechanisms_are_not_guarded() -> None:

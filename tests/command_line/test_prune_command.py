@@ -41,6 +41,17 @@ def test_an_age_that_makes_no_sense_is_refused(topmast: Topmast, age: str, said:
     assert said in words
 
 
+@pytest.mark.parametrize(
+    ("age", "said"), [("29d", "kept for 30 days; keep them at least that"), ("never", "such as 30d")]
+)
+def test_workloads_are_kept_for_no_less_than_what_they_had(topmast: Topmast, age: str, said: str) -> None:
+    result = topmast("db", "prune", "--older-than", "30d", "--workloads-older-than", age, "--yes")
+    assert result.exit_code == 2
+    words = " ".join(result.stderr.replace("│", " ").split())
+    assert "--workloads-older-than" in words
+    assert said in words
+
+
 def test_an_archive_that_cannot_be_written_is_refused(topmast: Topmast, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("no folder")
@@ -112,6 +123,9 @@ def test_ages_are_those_of_the_services_clock(topmast: Topmast, database_url: st
         ("older_than_s: -1", "retention.older_than_s"),
         ("older_than_s: 1.0e+15", "retention.older_than_s"),
         ("archive: archive", "retention.archive"),
+        ("workloads_older_than_s: 2592000", "retention.workloads_older_than_s"),
+        ("older_than_s: 2592000\n  workloads_older_than_s: 2591999", "retention.workloads_older_than_s"),
+        ("older_than_s: 2592000\n  workloads_older_than_s: 1.0e+15", "retention.workloads_older_than_s"),
         ("older_than_s: 2592000\n  archive: ''", "retention.archive"),
         ("older_than_s: 2592000\n  archive: scheduler.yaml/archive", "retention.archive"),
     ],

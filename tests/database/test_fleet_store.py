@@ -72,7 +72,7 @@ def test_same_fleet_again_changes_nothing_and_wakes_nobody(database_url: str) ->
                 assert await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET)) == 1
                 larger = Fleet((*FLEET.regions, Region(RegionId("north"), ())))
                 assert await database.run(lambda connection: fleet_store.apply_fleet(connection, larger)) == 2
-                assert await subscription.wait(10.0)
+                assert await subscription.wait(60.0)
             assert (await database.run(fleet_store.load_fleet))[0] == larger
 
     asyncio.run(scenario())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from inspect import CORO_CLOSED, getcoroutinestate
 
 import psycopg
 import pytest
@@ -159,6 +162,59 @@ def test_a_cancelled_transaction_leaves_nothing_behind(database_url: str) -> Non
                 assert await _count(connection) == 0
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["while another statement is sent", "as they stand in line"])
+def test_who_is_cancelled_leaves_nothing_under_way(database_url: str, begun: bool) -> None:
+    async def scenario() -> None:
+        async with (
+            Database(database_url, connections=1) as database,
+            database.transaction(pipelined=True) as connection,
+        ):
+            work = _count(connection), _count(connection)
+            async with nullcontext() if begun else connection.lock:
+                cancelled = asyncio.create_task(together(connection, *work))
+                await asyncio.sleep(0)
+                cancelled.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await cancelled
+                ended = [getcoroutinestate(one) for one in work]
+            assert ended == [CORO_CLOSED, CORO_CLOSED]
+            assert await _count(connection) == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_is_cancelled_twice_is_no_error_that_nobody_hears_of(database_url: str) -> None:
+    unheard: list[str] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context["message"]))
+        async with Database(database_url, connections=1) as database:
+            for turns in range(1, 12):
+                async with database.transaction(pipelined=True) as connection:
+                    cancelled = asyncio.create_task(together(connection, _slow_to_end(), _slow_to_end()))
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    for _ in range(2):
+                        cancelled.cancel()
+                        await asyncio.sleep(0)
+                    await asyncio.wait({cancelled})
+                    assert await _count(connection) == 0
+                del cancelled
+                gc.collect()
+
+    asyncio.run(scenario())
+    assert unheard == []
+
+
+async def _slow_to_end() -> None:
+    try:
+        for _ in range(6):
+            await asyncio.sleep(0)
+    finally:
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 def test_whoever_waits_for_an_answer_that_is_lost_with_its_connection_is_told_so(database_url: str) -> None:

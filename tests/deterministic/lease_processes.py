@@ -19,7 +19,7 @@ from services.database.lease_store import Lease, LeaseLost
 from services.tiers import lease_keeper, lease_renewal, standing_by
 from services.tiers.lease_keeper import LeaseKeeper
 from tests.deterministic.lease_table import SimulatedDatabase, SimulatedServer, Weather
-from tests.deterministic.simulation import SimulatedLoop, SimulatedWorld
+from tests.deterministic.simulation import SimulatedLoop, SimulatedProcess, SimulatedWorld
 
 NAME = "regional/east"
 DURATION_S = 3.0
@@ -44,11 +44,11 @@ def simulated_time(monkeypatch: pytest.MonkeyPatch, world: SimulatedWorld, serve
             patched.setattr(module, "_log", Quiet())
         patched.setattr(standing_by, "_log", Quiet())
         patched.setattr(lease_renewal, "connect", server.connect)
-        patched.setattr(lease_keeper, "threading", SimpleNamespace(Thread=_SimulatedThread))
+        patched.setattr(lease_keeper, "threading", SimpleNamespace(Thread=SimulatedThread))
         yield
 
 
-class _SimulatedThread:
+class SimulatedThread:
     """Runs a renewal on a loop of its own, as its thread would."""
 
     def __init__(self, *, target: Any, args: tuple[Any, ...], **_names: Any) -> None:
@@ -58,26 +58,21 @@ class _SimulatedThread:
         starter = asyncio.get_running_loop()
         assert isinstance(starter, SimulatedLoop)
         process = starter.process
-        assert isinstance(process, Contender)
-        loop, renewing = starter.world.start(process, self._renewal._run())
-        process.loops.append(loop)
+        assert isinstance(process, SimulatedProcess)
+        loop, renewing = process.start_loop(self._renewal._run())
         renewing.add_done_callback(lambda task: self._told(process, loop, task))
 
-    def _told(self, process: Contender, loop: SimulatedLoop, task: asyncio.Task[Any]) -> None:
-        process.loops.remove(loop)
-        process.world.kill([loop])
+    def _told(self, process: SimulatedProcess, loop: SimulatedLoop, task: asyncio.Task[Any]) -> None:
+        process.end_loop(loop)
         end = lease_renewal.RenewalEnd.STOPPED if task.cancelled() else task.result()
         self._tell(end)
 
 
-@dataclass(eq=False)
-class Contender:
-    """One run of a process: it works whenever it has the lease, and stops when it is told that it has lost it."""
+@dataclass(eq=False, kw_only=True)
+class Contender(SimulatedProcess):
+    """It works whenever it has the lease, and stops when it is told that it has lost it."""
 
-    world: SimulatedWorld
     server: SimulatedServer
-    holder: str
-    loops: list[SimulatedLoop] = field(default_factory=list)
     keeper: LeaseKeeper = field(init=False)
     database: SimulatedDatabase = field(init=False)
     gives_back: bool = False
@@ -88,13 +83,12 @@ class Contender:
         self.keeper = LeaseKeeper(
             self.database,  # type: ignore[arg-type]  # what leases need of it
             NAME,
-            self.holder,
+            self.name,
             "127.0.0.1:1",
             DURATION_S,
             silence_real_s=SILENCE_S,
         )
-        loop, _ = self.world.start(self, self._run())
-        self.loops.append(loop)
+        self.start_loop(self._run())
 
     @property
     def is_certain(self) -> bool:
@@ -166,7 +160,7 @@ class Struggle:
         assert not self.world.broke, f"seed {self.seed}: {self.world.broke[:2]}"
 
     def _begin(self) -> None:
-        contender = Contender(self.world, self.server, f"process-{next(self._names)}")
+        contender = Contender(world=self.world, name=f"process-{next(self._names)}", server=self.server)
         contender.start()
         self.contenders.append(contender)
 
@@ -202,7 +196,7 @@ class Struggle:
 
     def _look(self) -> None:
         """No two processes are certain of the lease at one moment, whatever happened to either."""
-        certain = [one.holder for one in self.contenders if one.is_certain]
+        certain = [one.name for one in self.contenders if one.is_certain]
         if not self.sets_clocks:
             row = self.server.table.rows.get(NAME)
             assert len(certain) <= 1, f"seed {self.seed}, at {self.world.now_s:.3f} s: {certain} are certain of it"

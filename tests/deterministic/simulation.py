@@ -11,11 +11,20 @@ import heapq
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 NEVER_S = float("inf")
+
+
+class Moment(StrEnum):
+    """When it matters most that a process is interrupted: halted, or killed."""
+
+    BEFORE_TRANSACTION = "before a transaction"
+    AFTER_TRANSACTION = "after a transaction"
+    CALL = "with a call on its way"
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -31,6 +40,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self.world.now_s
+
+    def run_in_executor(self, _executor: object, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # with fewer types
+        """What another thread would do is done in a later turn of this loop."""
+        done = self.create_future()
+        self.call_soon(_do, done, function, arguments)
+        return done
 
     def next_s(self) -> float:
         """When it has something to do."""
@@ -60,9 +75,48 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Nobody sleeps."""
 
 
+def _do(done: asyncio.Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        result = function(*arguments)
+    except Exception as error:  # noqa: BLE001 -- whoever waits for it gets it
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(result)
+
+
 class _NothingOutside:
     def select(self, _timeout: float | None) -> list[object]:
         return []
+
+
+@dataclass(eq=False)
+class SimulatedProcess:
+    """One run of a process: its loops are halted and killed together."""
+
+    world: SimulatedWorld
+    name: str
+    loops: list[SimulatedLoop] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def start_loop(self, work: Coroutine[Any, Any, Any]) -> tuple[SimulatedLoop, asyncio.Task[Any]]:
+        """A thread of the process, which does this."""
+        loop, task = self.world.start(self, work)
+        self.loops.append(loop)
+        return loop, task
+
+    def end_loop(self, loop: SimulatedLoop) -> None:
+        """One of its threads is over."""
+        self.loops.remove(loop)
+        self.world.kill([loop])
+
+    def halt(self, until_s: float) -> None:
+        """No thread of it makes a turn until then."""
+        for loop in self.loops:
+            loop.halted_until_s = max(loop.halted_until_s, until_s)
 
 
 @dataclass
@@ -98,8 +152,10 @@ class SimulatedWorld:
                 loop._scheduled.clear()  # type: ignore[attr-defined]  # asyncio's own
             loop.close()
 
-    def take_exception(self, _loop: object, context: dict[str, Any]) -> None:
-        self.broke.append(context.get("exception") or str(context.get("message")))
+    def take_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if loop in self.dead:
+            return  # of what was killed nothing is tidied up
+        self.broke.append(context.get("exception") or f"{context.get('message')} {context.get('task', '')}")
 
     def run(self, until_s: float, after_turn: Callable[[], None]) -> None:
         """Makes turns until that moment; `after_turn` looks at what is true in between."""

@@ -34,6 +34,7 @@ REASONS = {
     Reason.KNOWN_TO_FAIL: "known_to_fail",
     Reason.NO_ROOM: "no_room",
     Reason.HELD_FOR_OTHERS: "held_for_others",
+    Reason.PLANNING_FAILED: "planning_failed",
     Reason.NO_ANSWER: "no_answer",
 }
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import grpc
+import psycopg
 import pytest
 
 from services.configuration import Configuration
@@ -173,7 +174,7 @@ def test_all_packages_of_a_tenant_are_bounded_together(database_url: str, tmp_pa
             with pytest.raises(asyncio.CancelledError):
                 await breaking_off
             assert await uploads.receive(sent(b"4" * 30), {"ads"}) == 30
-            uploads.close()
+            await uploads.close()
 
     asyncio.run(scenario())
 
@@ -192,7 +193,7 @@ def test_what_another_upload_of_a_tenant_has_stored_meanwhile_counts(database_ur
                 await slow
             # Nothing of it is left, and nothing of what was stored meanwhile counts twice.
             assert await uploads.receive(sent(b"4" * 40), {"ads"}) == 40
-            uploads.close()
+            await uploads.close()
 
     asyncio.run(scenario())
 
@@ -237,12 +238,34 @@ def test_packages_that_nobody_needs_are_removed_and_no_others(database_url: str,
             await service.rows("UPDATE packages SET used_at = now() - interval '8 days' RETURNING package")
             assert await uploads.clean() == 2
             assert stored_files(tmp_path) == {f"{needed}.tar"}
-            uploads.close()
+            await uploads.close()
             # What is gone is uploaded anew.
             assert await packages.upload(CONTENT, bytes([2])) == unused
             assert await packages.has(unused)
 
     in_service(database_url, scenario, home=tmp_path)
+
+
+def test_who_leaves_when_all_has_come_leaves_a_package_that_is_written_down(database_url: str, tmp_path: Path) -> None:
+    """What is in the store and not written down nobody would ever take out."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as holding:
+            uploads = PackageUploads(database, StorageSettings(), f"file://{tmp_path / 'packages'}")
+            await holding.execute("LOCK TABLE packages IN EXCLUSIVE MODE")
+            leaving = asyncio.create_task(uploads.receive(sent(CONTENT), {"ads"}))
+            await until(lambda: stored_files(tmp_path) == {f"{name_of(CONTENT)}.tar"})
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            await holding.commit()
+            with psycopg.connect(database_url, autocommit=True) as outside:
+                owners = "SELECT tenant FROM package_owners"
+                await until(lambda: outside.execute(owners).fetchall() == [("ads",)])
+            assert await uploads.has(name_of(CONTENT), {"ads"})
+            await uploads.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_package_that_was_taken_out_of_the_store_by_hand_is_asked_for_again(
@@ -362,6 +385,6 @@ def test_who_leaves_while_the_store_is_slow_to_begin_leaves_nothing_behind(datab
                 receiving.cancel()
                 await asyncio.gather(receiving, return_exceptions=True)
             await until(lambda: (tmp_path / "packages").is_dir() and not stored_files(tmp_path))
-            uploads.close()
+            await uploads.close()
 
     asyncio.run(scenario())

@@ -1,5 +1,6 @@
 """docker-compose.yml and the manifests for KubeRay: what can be seen of them without an engine. `make compose-test` runs them."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -8,15 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from formats.fleet_file import read_fleet
 from formats.tenants_file import read_tenants
+from services.command_line.main import app
 from services.configuration import Configuration
 from services.security.transport_settings import TransportSettings
 from tests.house.repository import ROOT, text
+from tests.security.certificate_worlds import answer_on, listening, security_of
 
+SCHEDULERS = Path("deploy/kuberay/schedulers.yaml")
 COMPOSE = ROOT / "deploy" / "compose"
 REGIONS = ("east", "west", "north")
 ONCE = {"secrets", "certificates", "tables", "fleet", "demo"}
@@ -134,7 +140,7 @@ def test_images_are_built_as_no_root_and_without_a_frontend_of_a_registry() -> N
     stages = re.split(r"^FROM ", text(Path("Dockerfile")), flags=re.MULTILINE)
     assert "# syntax" not in stages[0]
     users = {stage.splitlines()[0].rpartition(" ")[2]: "\nUSER topmast\n" in stage for stage in stages[1:]}
-    assert {stage for stage, has_user in users.items() if has_user} == {"postgres", "gateway", "topmast"}
+    assert {stage for stage, has_user in users.items() if has_user} == {"postgres", "gateway", "prometheus", "topmast"}
     assert list(users)[-1] == "topmast", "what is built where no stage is named"
 
 
@@ -149,6 +155,85 @@ def test_manifests_run_nothing_as_root_and_limit_memory(name: str) -> None:
         assert mounted == {volume["name"] for volume in pod.get("volumes", ())}
         for container in pod["containers"]:
             assert container["resources"]["limits"]["memory"]
+
+
+def test_every_tier_on_kubernetes_has_the_files_that_its_configuration_names() -> None:
+    (settings,) = (yaml.safe_load(one["data"]["scheduler.yaml"]) for one in _manifests("ConfigMap"))
+    named = {settings["security"]["tier_token_file"], *settings["tls"].values()}
+    (made,) = re.findall(r"create secret generic topmast-tier (.+?)\n#\n", text(SCHEDULERS), flags=re.DOTALL)
+    assert {f"/run/topmast/{Path(file).name}" for file in re.findall(r"--from-file=(\S+)", made)} == named
+    assert TransportSettings.model_validate(settings["tls"]).certificate is not None
+    del settings["tls"]
+    assert Configuration.model_validate(settings).security.tier_token_file in named
+    tiers = _tiers_on_kubernetes()
+    assert len(tiers) == 3
+    for pod, container in tiers:
+        assert container["args"][-1] == "--config=/etc/topmast/scheduler.yaml"
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert volumes[mounts["/run/topmast"]]["secret"]["secretName"] == "topmast-tier"
+        assert volumes[mounts["/etc/topmast"]]["configMap"]["name"] == "topmast-scheduler"
+
+
+def test_the_certificate_on_kubernetes_is_good_for_the_names_at_which_tiers_listen(tmp_path: Path) -> None:
+    """As it is made by the command that the manifest tells, and as gRPC looks at it."""
+    (command,) = re.findall(r"#     topmast (certs init .+)\n", text(SCHEDULERS))
+    folder = tmp_path / "certificates"
+    arguments = [str(folder) if one == "certificates" else one for one in shlex.split(command)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    names = ["topmast", *(_listens_at(pod, container) for pod, container in _tiers_on_kubernetes())]
+    assert names[1:] == [
+        "topmast-global-0.topmast-tiers.default.svc.cluster.local",
+        "topmast-regional-east-0.topmast-tiers.default.svc.cluster.local",
+        "topmast-cluster-east-a.topmast-tiers.default.svc.cluster.local",
+    ]
+
+    async def answers() -> list[str]:
+        async with listening(security_of(folder)) as address:
+            return [await answer_on(_channel_to(address, name, folder)) for name in [*names, "elsewhere.example"]]
+
+    told = asyncio.run(answers())
+    assert told[:-1] == ["answers"] * len(names)
+    assert told[-1] != "answers"
+
+
+def _channel_to(address: str, name: str, folder: Path) -> grpc.aio.Channel:
+    """To the address, as if it had been found under the name."""
+    credentials = grpc.ssl_channel_credentials((folder / "authority.pem").read_bytes())
+    return grpc.aio.secure_channel(address, credentials, options=[("grpc.ssl_target_name_override", name)])
+
+
+def _listens_at(pod: dict[str, Any], container: dict[str, Any]) -> str:
+    """Of the first pod, in the namespace `default`."""
+    values = {one["name"]: one.get("value") for one in container["env"]}
+    values["POD_NAMESPACE"] = "default"
+    values["POD_NAME"] = pod["name"]
+    (listen,) = (one.removeprefix("--listen=") for one in container["args"] if one.startswith("--listen="))
+    host, _, port = re.sub(r"\$\((\w+)\)", lambda found: str(values[found[1]]), listen).rpartition(":")
+    assert {"name": "topmast", "containerPort": int(port)} in container["ports"]
+    return host
+
+
+def _tiers_on_kubernetes() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each container that serves a tier, with its pod and the name of the first of its pods."""
+    found = []
+    for kind in ("StatefulSet", "RayCluster"):
+        for document in _manifests(kind):
+            name = f"{document['metadata']['name']}-0"
+            if kind == "StatefulSet":
+                assert document["spec"]["serviceName"] == "topmast-tiers"
+            for pod in _pods(document):
+                tiers = [one for one in pod["containers"] if one.get("args", [""])[0] == "serve"]
+                found += [({"name": name, **pod}, container) for container in tiers]
+                if tiers and kind == "RayCluster":
+                    assert pod["subdomain"] == "topmast-tiers"
+    return found
+
+
+def _manifests(kind: str) -> list[dict[str, Any]]:
+    files = ("schedulers.yaml", "ray-cluster.yaml")
+    documents = [one for file in files for one in yaml.safe_load_all(text(Path("deploy/kuberay") / file))]
+    return [document for document in documents if document["kind"] == kind]
 
 
 def test_a_worker_of_kuberay_offers_the_node_on_which_it_is() -> None:

@@ -24,7 +24,7 @@ class InferenceCommand:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.address = self._address()
 
-    def ask(self, machines: int = 4, patience_real_s: float = 5.0) -> InferenceDemand:
+    def ask(self, machines: int = 4, patience_real_s: float = 30.0) -> InferenceDemand:
         """What it answers for a cluster of so many machines. Raises NoDemand."""
 
         async def asked() -> InferenceDemand:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,10 @@ def test_an_array_runs_a_few_at_a_time_also_when_the_global_scheduler_begins_ane
         await run.follow(until=is_end)
         (tier,) = (one for one in run.service.tiers if one.startswith("global"))
         await run.service.stop(tier)
+        host, _, port = run.service.address.rpartition(":")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            # A connection of another process, which takes any port, does not keep the tier from coming back.
+            other.bind((host, int(port)))
         await run.service.start(tier)
         await run.service.wait_until_held(run.database)
         await client.cancel(f"{array}[11]", "not this one")

@@ -23,7 +23,7 @@ from services.runtime.home import HomeLayout
 from services.runtime.home_processes import processes_of
 from services.runtime.home_state import look_at
 from services.runtime.host_lock import host_lock_holder
-from services.runtime.host_record import HostRecord, read_whole_host_record
+from services.runtime.host_record import HostRecord, read_host_record, read_whole_host_record
 from services.runtime.local import down, up
 from services.runtime.tier_place import TierProcesses
 from services.wire.workloads import specification_to_proto
@@ -49,6 +49,16 @@ _ESCAPING = WorkloadSpecification(
         ),
     ),
 )
+
+
+def _ready_record(home: Path) -> HostRecord:
+    """The first one that says that the service is up, with no time in between."""
+    deadline_s = time.monotonic() + PATIENCE_REAL_S
+    path = HomeLayout(home).host_record
+    while time.monotonic() < deadline_s:
+        if path.exists() and (record := read_host_record(path)) is not None and record.is_ready:
+            return record
+    raise AssertionError("it does not come up")
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:
@@ -142,9 +152,8 @@ def test_a_home_has_one_service_and_its_host_is_watched() -> None:
                 second = subprocess.run(command, capture_output=True, text=True, check=False)
                 assert second.returncode == ExitCode.UNAVAILABLE, second.stdout
                 assert f"start the service of {home}" in second.stderr or "is starting the service" in second.stderr
-                _until(lambda: look_at(layout).is_whole, "it does not come up")
-                first = _record(home)
-                # 2. The host is killed: its watcher starts another one, where it was.
+                # 2. The host is killed at the moment it is up: its watcher starts another one, where it was.
+                first = _ready_record(home)
                 _kill(first.process_id)
                 _until(lambda: look_at(layout).is_whole and _record(home).process_id != first.process_id, "no other")
                 assert (_record(home).address, _record(home).watcher_id) == (first.address, staying.pid)

@@ -138,6 +138,11 @@ class _Evaluation:
                 divisor = range_s if name == "rate" else 1.0
                 vector = _matching(changed, matrix.vector_selector)
                 return {labels: value / divisor for labels, value in vector.items()}
+            case "changes":
+                matrix = call.args[0]
+                within = self.scrapes.within(str(matrix.vector_selector.name), self.at_s, matrix.range.total_seconds())
+                changes = {labels: float(_changes(values)) for labels, values in within.items() if values}
+                return _matching(changes, matrix.vector_selector)
             case "histogram_quantile":
                 share = self.value(call.args[0])
                 if isinstance(share, dict):
@@ -196,6 +201,11 @@ def _matches(labels: Mapping[str, str], matcher: promql.Matcher) -> bool:
             return re.fullmatch(matcher.value, value) is not None
         case _:
             return re.fullmatch(matcher.value, value) is None
+
+
+def _changes(values: list[float]) -> int:
+    """How often it was another one than before."""
+    return sum(one != other for one, other in pairwise(values))
 
 
 def _change(function: str, values: list[float]) -> float:

@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import grpc
 import psycopg
 import pytest
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from domain.fleet import Fleet, Region
@@ -171,6 +172,7 @@ def test_each_alert_fires_when_what_it_tells_of_has_happened(database_url: str, 
 PROVOKED_ELSEWHERE = {
     "TopmastProcessNotRead",
     "TopmastLoopBlocked",
+    "TopmastPlanningFails",
     "TopmastDatabaseDown",
     # Emulated work reports none.
     "TopmastProgressNotWritten",
@@ -273,7 +275,7 @@ async def lost_leases(watch: Watch) -> None:
                 WHERE name = 'regional/east' AND holder <> 'another'"""
         )
 
-    await watch.until_firing("TopmastLeasesLost", "TopmastSessionsRestart", again=take_away)
+    await watch.until_firing("TopmastLeasesLost", "TopmastTierRestarts", again=take_away)
 
 
 async def lost_cluster(watch: Watch) -> None:
@@ -290,6 +292,27 @@ async def lost_cluster(watch: Watch) -> None:
 async def no_leader(watch: Watch) -> None:
     await watch.service.stop("global")
     await watch.until_firing("TopmastNoLeader")
+
+
+def test_restarts_are_counted_whatever_their_numbers_are() -> None:
+    """A restored database goes on far ahead, and one that is made anew begins at 1: neither is a restart for each number between."""
+    expression = alert_rules()["TopmastTierRestarts"]["expr"]
+
+    def fires(*tokens: int) -> bool:
+        scrapes = Scrapes()
+        for number, token in enumerate(tokens):
+            registry = CollectorRegistry()
+            Gauge("topmast_lease_token", "As the leader says.", ["tier"], registry=registry).labels(
+                "regional/east"
+            ).set(token)
+            scrapes.scrape(registry, 15.0 * number)
+        return bool(evaluate(expression, scrapes, 15.0 * len(tokens)))
+
+    assert fires(1, 2, 3, 4, 5)
+    assert fires(1, 4, 4, 7, 11, 11, 15)
+    assert not fires(1, 2, 3, 4, 4)
+    assert not fires(7, 7, 1_000_000_008, 1_000_000_009)
+    assert not fires(900, 900, 1, 2)
 
 
 def test_a_process_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:

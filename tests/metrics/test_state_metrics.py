@@ -25,7 +25,10 @@ _ROWS = """
     INSERT INTO attempts (workload, attempt, tenant, region, state, priority, level, within_quota, guaranteed, gpus, cpus,
                           charges, dispatched_s, progress_at_start, progress, checkpoint_progress)
          VALUES ('w4', 1, 't', 'east', 'RUNNING', 2, 0, false, false, 3, 1, '{}', 0, 0, 0, 0);
-    INSERT INTO placements VALUES ('w4', 1, 'main', 0, 'east-a', 'm0', '{0,1,2}', 1000, 1024)
+    INSERT INTO placements VALUES ('w4', 1, 'main', 0, 'east-a', 'm0', '{0,1,2}', 1000, 1024);
+    INSERT INTO leases (name, holder, address, process_id, token, expires_at, held_since)
+         VALUES ('regional/east', 'h', 'a', 1, 7, now() - interval '1 hour', now()),
+                ('regional/gone', 'h', 'a', 1, 3, now(), now())
 """
 
 
@@ -55,6 +58,8 @@ def test_the_state_is_counted(database_url: str) -> None:
     assert value("topmast_gpus_in_use", region="east", cluster="east-a", gpu_model="A100", quota="over") == 3
     assert value("topmast_attempts", region="east", state="RUNNING") == 1
     assert (value("topmast_tiers_expected", kind="cluster"), value("topmast_tiers_alive", kind="cluster")) == (1, 0)
+    assert value("topmast_lease_token", tier="regional/east") == 7
+    assert value("topmast_lease_token", tier="regional/gone") is None
     assert value("topmast_invariant_violations", region="east") == 0
     assert (value("topmast_database_size_bytes") or 0) > 1_000_000
     assert (value("topmast_database_table_bytes", table="attempts") or 0) > 0

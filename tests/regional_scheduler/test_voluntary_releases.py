@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import pytest
@@ -19,6 +19,7 @@ from domain.workload import Emulated, JobSpecification, Workload
 from regional_scheduler.planner import Refusal, plan_workload
 from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.voluntary_releases import VoluntaryRelease
 from tests.cluster_manager.fleets import cluster, gpu_machine, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import (
     World,
@@ -141,6 +142,34 @@ def test_several_jobs_take_from_several() -> None:
     assert 2 <= len(released(outcome)) <= 3
     with inventory.tentatively():
         apply(inventory, outcome)
+
+
+class _HalfTheCpus:
+    """Each task can do with half of them."""
+
+    def releases_of(self, holding: Holding) -> Iterator[VoluntaryRelease]:
+        for placement in holding.placements:
+            yield VoluntaryRelease(holding.key, placement, placement._replace(millicpus=placement.millicpus // 2))
+
+
+@pytest.mark.parametrize("gpus", [6, 8])
+def test_a_flexible_task_that_could_hold_less_goes_as_a_whole(gpus: int) -> None:
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m1")])))
+    inventory.voluntary.add_source(_HalfTheCpus())
+    placements = [
+        tasks_on("m1", places)._replace(task=task, millicpus=4_000) for task, places in enumerate([(0, 1), (2, 3)])
+    ]
+    holding = Holding(key_of("elastic"), EQUAL, 0.0, tuple(placements), base_tasks=((JobName("job"), 1),))
+    inventory.hold(holding)
+    with inventory.voluntary.released(inventory.voluntary.all()):
+        left = inventory.holding(holding.key)
+        assert left is not None
+        assert [(one.task, one.millicpus) for one in left.placements] == [(0, 2_000)]
+    outcome = plan(inventory, job(gpus))
+    if gpus == 6:
+        assert released(outcome) == [("elastic", 1)]
+    else:
+        assert isinstance(outcome, Refusal)
 
 
 def test_who_is_leaving_gives_up_nothing_more() -> None:

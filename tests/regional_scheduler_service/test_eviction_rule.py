@@ -9,31 +9,23 @@ from domain.clock import ManualClock
 from domain.eviction import EvictionRule, VictimChoice, evictable_from_s
 from formats.problems import FormatError
 from services.configuration import Configuration, load_configuration
-from services.database import attempt_store, award_store
+from services.database import attempt_store
 from services.database.engine import Database
 from services.regional_scheduler.arrivals import Arrivals
-from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
+from services.regional_scheduler.dispatching import Dispatched
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from tests.database.small_world import EAST
 from tests.regional_scheduler_service.test_races import FIRST, W2, _fill_up_and_award, dispatch_over_quota
+from tests.regional_scheduler_service.won_in_the_east import dispatch_won
 
 
 async def dispatch_at(database: Database, rule: EvictionRule, now: float) -> tuple[Dispatched, RegionMemory]:
     async with database.transaction() as connection:
         memory = await load_memory(connection, EAST, rule, now)
         assert memory is not None
-        dispatched = await dispatch_awards(
-            connection,
-            EAST,
-            await award_store.lock_awards(connection, EAST),
-            memory.bidder,
-            memory.specifications,
-            memory.tenants,
-            memory.live,
-            ManualClock(now),
-        )
+        dispatched = await dispatch_won(connection, memory, ManualClock(now))
         return dispatched, memory
 
 

@@ -18,7 +18,7 @@ from services.database import event_store
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.database.revision_store import Revisions
-from services.regional_scheduler.invariant_watch import CHECK_EVERY_REAL_S, InvariantWatch
+from services.regional_scheduler.invariant_watch import CHECK_EVERY_REAL_S, CHECK_SOON_REAL_S, InvariantWatch
 from services.regional_scheduler.loading import make_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.server import Context, RegionalSchedulerServicer
@@ -69,7 +69,8 @@ def test_nobody_tries_a_plan_on_the_memory_while_it_is_checked(monkeypatch: pyte
     asyncio.run(scenario())
 
 
-def test_a_broken_invariant_is_an_event_and_ends_the_session(database_url: str) -> None:
+@pytest.mark.parametrize("soon", [False, True], ids=["in time", "after something went wrong"])
+def test_a_broken_invariant_is_an_event_and_ends_the_session(database_url: str, soon: bool) -> None:
     run = read_recorded_run()
 
     async def scenario() -> list[Event]:
@@ -79,9 +80,13 @@ def test_a_broken_invariant_is_an_event_and_ends_the_session(database_url: str) 
             watch = InvariantWatch(database, service.lease, memory, service.clock, 0.0)
             await watch.look(CHECK_EVERY_REAL_S)
             memory.inventory.clusters[0].layout.arrays.state[0, MILLICPUS] -= 1
-            await watch.look(CHECK_EVERY_REAL_S + 1.0)
+            if soon:
+                watch.look_soon()
+                watch.look_soon()
+            await watch.look(CHECK_EVERY_REAL_S + CHECK_SOON_REAL_S - 1.0)
+            next_real_s = CHECK_SOON_REAL_S if soon else CHECK_EVERY_REAL_S
             with pytest.raises(SessionOver, match="an invariant is broken: what is free"):
-                await watch.look(2 * CHECK_EVERY_REAL_S)
+                await watch.look(CHECK_EVERY_REAL_S + next_real_s)
             async with database.transaction() as connection:
                 page = await event_store.read(connection, 0, 100)
             return [stored.event for stored in page.events]

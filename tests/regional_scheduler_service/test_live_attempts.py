@@ -145,6 +145,20 @@ def test_a_started_attempt_that_its_cluster_lost_is_taken_up_before_it_is_stoppe
     assert wanted_order(attempt, EAST_A) is Order.STOP
 
 
+def test_a_start_that_was_reported_is_recorded_although_its_cluster_does_not_know_of_it_any_more() -> None:
+    """Both were heard of at once: what it has done meanwhile cannot have been done before it was started."""
+    attempt = with_free_place(attempt_in(EAST_A))
+    report(attempt, EAST_A, AttemptPhase.RUNNING, started_s=5.0, progress=3.0, checkpoint_progress=3.0)
+    being_evicted(attempt)
+    attempt.reports.clear()
+    assert attempt.run.progress == 3.0
+    assert not never_ordered(attempt)
+    assert end_of(attempt, now=60.0) is None
+    assert start_of(attempt) == Started(5.0)
+    attempt.take(Started(5.0))
+    assert wanted_order(attempt, EAST_A) is Order.EXECUTE, "it is taken up before it is stopped"
+
+
 def test_a_victim_whose_machine_is_lost_meanwhile_is_stopped_at_once() -> None:
     attempt = being_evicted(running(attempt_in(EAST_A, EAST_B)))
     attempt.ordered = {EAST_A: Order.STOP, EAST_B: Order.STOP}

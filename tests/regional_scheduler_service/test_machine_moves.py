@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from domain.capacity_requests import CapacityRequest, ClusterRequests
+from domain.clock import Clock, ManualClock
 from domain.fleet import MachineState
 from domain.identifiers import ClusterId, MachineId
 from domain.machine_moves import MachineMovement, MoveState
-from services.clock import SystemClock
 from services.configuration import ClustersConfiguration
 from services.database import fleet_store, lease_store, machine_move_store
 from services.database.connection import AnyConnection
@@ -29,7 +29,7 @@ from services.regional_scheduler.machine_moves import MachineMoves
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.requested_actions import RequestedActions
 from tests.database.small_world import A100, EAST
-from tests.regional_scheduler_service.test_machine_reports import maintenance_of
+from tests.regional_scheduler_service.test_machine_reports import REAL_TIME, maintenance_of
 from tests.regional_scheduler_service.test_races import dispatch_over_quota, load
 from tests.regional_scheduler_service.test_refused_changes import (
     NOW_S,
@@ -83,10 +83,16 @@ class Mover:
         return stored[EAST].decided_s is not None
 
 
-def mover_of(database: Database, lease: Lease, memory: RegionMemory, settings: ClustersConfiguration) -> Mover:
-    due, clock, inbox = DueAttempts(), SystemClock(), Inbox()
+def mover_of(
+    database: Database,
+    lease: Lease,
+    memory: RegionMemory,
+    settings: ClustersConfiguration,
+    clock: Clock = REAL_TIME,
+) -> Mover:
+    due, inbox = DueAttempts(), Inbox()
     arrivals, absent = Arrivals(memory, due), AbsentClusters(memory, 0.0)
-    maintenance = maintenance_of(database, lease, memory)
+    maintenance = maintenance_of(database, lease, memory, clock)
     actions = RequestedActions(database, lease, memory, EvictionWriter(memory, due, clock), arrivals, clock)
     moves = MachineMoves(database, lease, memory, absent, arrivals, maintenance, actions, inbox, clock, settings)
     return Mover(database, lease, memory, maintenance, inbox, moves)
@@ -186,7 +192,8 @@ def test_a_machine_that_moves_costs_flexible_tasks_only(database_url: str) -> No
         machine = await grow_on_another_machine(region)
         await region.carry_out()
         settings = ClustersConfiguration(drain_s=0.0)
-        mover = mover_of(region.database, region.lease, region.memory, settings)
+        # By the clock of its attempts, which began in 1970: by another one they would have used GPUs for half a million hours.
+        mover = mover_of(region.database, region.lease, region.memory, settings, ManualClock(NOW_S))
         here = region.memory.inventory.cluster_of(machine)
         to_cluster = EAST_A if here == EAST_B else EAST_B
         going = MachineMovement(machine, here, to_cluster, MoveState.WAITING, NOW_S)

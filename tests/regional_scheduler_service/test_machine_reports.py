@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from domain.clock import Clock
 from domain.fleet import MachineState
 from domain.identifiers import MachineId
 from domain.machine_life_cycle import MachineHappening
@@ -30,9 +31,13 @@ from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quo
 MACHINES = [machine.machine for machine in FLEET.region(EAST).machines()]
 LOST = {MachineId("east-b-r0-m0"), MachineId("east-b-r0-m1")}
 
+REAL_TIME = SystemClock()
 
-def maintenance_of(database: Database, lease: Lease, memory: RegionMemory) -> MachineMaintenance:
-    due, clock = DueAttempts(), SystemClock()
+
+def maintenance_of(
+    database: Database, lease: Lease, memory: RegionMemory, clock: Clock = REAL_TIME
+) -> MachineMaintenance:
+    due = DueAttempts()
     arrivals, absent = Arrivals(memory, due), AbsentClusters(memory, 0.0)
     writer, undone = EvictionWriter(memory, due, clock), UndoneChanges(memory, due, clock)
     losses = LostTasks(database, lease, memory, due, clock)

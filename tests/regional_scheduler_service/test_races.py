@@ -35,7 +35,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease, LeaseLost
 from services.execution.executor import AttemptPhase, AttemptStatus
-from services.regional_scheduler.dispatching import Dispatched, QuotaChanged, VictimsChanged, dispatch_awards
+from services.regional_scheduler.dispatching import Dispatched, QuotaChanged, VictimsChanged
 from services.regional_scheduler.inbox import Inbox, MachineRequest
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import load_memory
@@ -55,6 +55,7 @@ from tests.database.small_world import (
     submission,
     submit,
 )
+from tests.regional_scheduler_service.won_in_the_east import dispatch_won
 
 W1, W2 = WorkloadId("w000001"), WorkloadId("w000002")
 FIRST = AttemptKey(W1, AttemptNumber(1))
@@ -257,18 +258,7 @@ async def _dispatch(
     database: Database, memory: RegionMemory, start: StartWith | None = None, *, holds_quota: bool = False
 ) -> Dispatched:
     async with database.transaction() as connection:
-        return await dispatch_awards(
-            connection,
-            EAST,
-            await award_store.lock_awards(connection, EAST),
-            memory.bidder,
-            memory.specifications,
-            memory.tenants,
-            memory.live,
-            SystemClock(),
-            start=start,
-            holds_quota=holds_quota,
-        )
+        return await dispatch_won(connection, memory, SystemClock(), start=start, holds_quota=holds_quota)
 
 
 async def _fill_up_and_award(connection: AnyConnection) -> None:

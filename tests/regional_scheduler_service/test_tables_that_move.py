@@ -18,12 +18,13 @@ from services.database import award_store, catalog_store, fleet_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, PooledConnection
 from services.database.engine import Database
-from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
+from services.regional_scheduler.dispatching import Dispatched
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, FLEET, TABLES, award_to_east, specification, submission, submit
 from tests.regional_scheduler_service.test_races import FIRST, NEWCOMER, W1, W2
+from tests.regional_scheduler_service.won_in_the_east import dispatch_won
 
 CLICKS = TableId("clicks")
 COAST = RegionId("coast")
@@ -122,17 +123,7 @@ async def dispatch(
     database: Database, memory: RegionMemory, start: Callable[[Plan, Lot], Plan] | None = None
 ) -> Dispatched:
     async with database.transaction(pipelined=True) as connection:
-        dispatched = await dispatch_awards(
-            connection,
-            EAST,
-            await award_store.lock_awards(connection, EAST),
-            memory.bidder,
-            memory.specifications,
-            memory.tenants,
-            memory.live,
-            SystemClock(),
-            start=start,
-        )
+        dispatched = await dispatch_won(connection, memory, SystemClock(), start=start)
         # Else passes and rounds would follow each other for as long as an import holds a table; the end of that wakes the pass.
         assert isinstance(connection, PooledConnection)
         assert SCAN_CHANNEL not in connection.channels_to_wake

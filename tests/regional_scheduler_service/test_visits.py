@@ -32,7 +32,7 @@ from tests.database.small_world import EAST, FLEET, TENANTS, placement, specific
 
 RUNNING = AttemptKey(WorkloadId("w000009"), AttemptNumber(1))
 NOBODY = RegionResponse(1, EAST, 0.0, (), (), 0, 0.0)
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 @dataclass

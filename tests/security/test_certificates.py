@@ -128,6 +128,22 @@ def test_a_rotation_keeps_identities_and_is_ended_once(tmp_path: Path) -> None:
         finish_rotation(folder)
 
 
+def test_a_rotation_adds_hosts_to_the_certificate_of_the_tiers_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "certificates"
+    initialize(folder, ["east-1"], time.time(), 10)
+    add_client(folder, CertificateIdentity("admin", "ann"), time.time(), 5)
+    with pytest.raises(CertificatesUnusable, match="--host"):
+        rotate(folder, time.time(), 10, ["not a host"])
+    assert len(read_certificates(folder / "authority.pem")) == 1
+    code, said = _command("rotate", "--folder", str(folder), "--host", "west-1", "--host", "east-1")
+    assert (code, "the former one is trusted" in said) == (0, True)
+    tiers = read_certificates(folder / "tier.pem")[0]
+    assert {"localhost", "east-1", "west-1"} <= set(hosts_of(tiers))
+    assert hosts_of(read_certificates(folder / "clients" / "ann.pem")[0]) == ()
+    code, said = _command("rotate", "--folder", str(folder), "--finish", "--host", "north-1")
+    assert (code, "leave it out" in said) == (2, True)
+
+
 def test_a_rotation_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
     folder = made(tmp_path / "certificates")
     tier = {name: (folder / name).read_bytes() for name in ("tier.pem", "tier-key.pem")}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 
+import grpc
 import pytest
 
-from services.tiers.free_port import PortNotAvailable, free_port, require_port
+from services.tiers.free_port import PortNotAvailable, free_port, kept_ports, require_port
 
 FIRST_HANDED_OUT = 32_768
 """On Linux, to sockets that bind or connect without a wish."""
@@ -25,6 +27,42 @@ def test_a_free_port_is_none_that_others_are_handed_out() -> None:
 def test_an_address_that_is_not_ours_has_no_free_port() -> None:
     with pytest.raises(OSError, match="assign"):
         free_port("203.0.113.1")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])  # noqa: S104 - where services may be told to listen
+def test_while_a_port_is_kept_servers_of_ours_have_it_one_after_the_other_and_nobody_else(host: str) -> None:
+    port = free_port("127.0.0.1")
+    with kept_ports(host, [port]):
+        for _ in range(2):
+            asyncio.run(_serve_a_moment(f"{host}:{port}"))
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                # As a connection takes one that it did not choose.
+                other.bind(("127.0.0.1", port))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+
+
+async def _serve_a_moment(address: str) -> None:
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server.add_insecure_port(address)
+    await server.start()
+    second = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    with pytest.raises(RuntimeError, match="Failed to bind"):
+        second.add_insecure_port(address)
+    await server.stop(None)
+    await second.stop(None)
+
+
+def test_a_port_that_somebody_has_cannot_be_kept() -> None:
+    port = free_port("127.0.0.1")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        with (
+            pytest.raises(PortNotAvailable, match=f"port {port} of 127.0.0.1 is taken"),
+            kept_ports("127.0.0.1", [port]),
+        ):
+            pytest.fail("it is taken")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])  # noqa: S104 - where services may be told to listen

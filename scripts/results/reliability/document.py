@@ -143,6 +143,16 @@ schedules a minute on one processor, each of which can be made again from its nu
   loses answers. At no moment do two processes hold the lease for certain, no stale one writes, and soon after the last trouble somebody works again. The simulated table of leases is compared with PostgreSQL;
 - *orders of attempts*: the ledger of a cluster (`EmulatedExecutor`, `AttemptRegister`), with orders that come late, twice, in another order or never, and a clock that is set;
 - *the journal of ends*: broken off at every byte of every write.
+
+**Whole control planes on simulated time** ([decision 112](decisions/112-a-control-plane-on-simulated-time.md)): all tiers as they are, ten processes in two regions and
+three clusters, gRPC in memory, and a real PostgreSQL that carries out one transaction at a time, by the simulation's clock. Processes are killed, halted and cut off,
+mostly those that lead and where it matters (before a transaction, after its commit, with a call on its way); connections break before and after a commit. At the end all has
+ended once and what clients saw is linearizable. Some 20 courses a minute on an idle processor; `make test` runs four, `make test-nightly` four hundred.
+
+## An outage of half an hour
+
+`make outage` takes the database and the schedulers of a local service away for 33 minutes (`OUTAGE_S=`), with real tasks on a real Ray: one that trains goes on in
+its first attempt and its process, one that completes and one that fails meanwhile are recorded afterwards, once, in the order and with the times of their ends.
 """
 
 _LIMITS = """\
@@ -150,6 +160,5 @@ _LIMITS = """\
 - A database that is lost with its disk: [backups and replicas](operations.md#backups).
 - More than one machine: packets between two are lost here by rules of one kernel.
 - Leaders with followers, unless the command above says `--standby` (`make reliability STANDBY=--standby`); `make chaos` kills those in tests of their own.
-- The deterministic counterpart does not run the regional scheduler's session, auctions or the runners of real tasks. Auctions in any order of turns:
-  `tests/regional_scheduler_service/test_interleavings.py`; attempts on virtual time: `tests/simulator/contract`.
+- The runners, reapers and journals of real tasks are not on simulated time but for the journal; attempts on virtual time: `tests/simulator/contract`.
 """

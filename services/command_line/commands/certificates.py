@@ -75,17 +75,26 @@ def rotate(
     finish: Annotated[
         bool, typer.Option("--finish", help="Trust the former authority no more: when everybody has what is new.")
     ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="Also for this host, of a new tier; may be repeated."),
+    ] = None,
     days: DaysOption = _DAYS,
 ) -> None:
-    """Make a new authority and new certificates for all; the former ones stay good until --finish."""
+    """Make a new authority and new certificates for all; the former ones stay good until --finish.
+
+    With --host that of the tiers is good for other hosts as well.
+    """
     from services.security.certificate_folder import finish_rotation
     from services.security.certificate_folder import rotate as make_anew
 
     if finish:
+        if host:
+            raise typer.BadParameter("goes with a rotation, not with its end; leave it out.", param_hint="--host")
         finish_rotation(folder)
         show_line(f"{folder}: the former authority is trusted no more")
         return
-    make_anew(folder, time.time(), days)
+    make_anew(folder, time.time(), days, host or [])
     show_line(f"{folder}: a new authority has signed new certificates; the former one is trusted until --finish")
 
 

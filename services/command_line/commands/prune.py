@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 OlderThanOption = Annotated[
     str, typer.Option("--older-than", metavar="AGE", help="What was over for so long: 30d, 12h, 2w.")
 ]
+WorkloadsOlderThanOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workloads-older-than",
+        metavar="AGE",
+        help="Take out workloads themselves that ended so long ago, with their outcome. Without: they stay.",
+        show_default=False,
+    ),
+]
 ArchiveOption = Annotated[
     Path | None,
     typer.Option(
@@ -53,6 +62,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 @reported(needs=Extra.SERVER)
 def prune(
     older_than: OlderThanOption = "30d",
+    workloads_older_than: WorkloadsOlderThanOption = None,
     archive: ArchiveOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -63,18 +73,25 @@ def prune(
 ) -> None:
     """Take out events, attempts, placements, checkpoints and auction rounds of what ended long ago.
 
-    Workloads stay, with their outcome, and everything of those that have not ended. The service may run meanwhile.
+    Workloads stay, with their outcome, unless --workloads-older-than takes them out, and everything of those that have not ended. The
+    service may run meanwhile.
     """
     from services.command_line.reached_database import reached_database
     from services.configuration import load_configuration
     from services.database.migrations_runner import require_tables
-    from services.retention.age import BadAge, check_age, least_age_s, parse_age
+    from services.retention.age import BadAge, check_age, check_workloads_age, least_age_s, parse_age
     from services.retention.archive import Archive, ArchiveUnusable
 
     try:
         age_s = check_age(parse_age(older_than), least_age_s(load_configuration(config).scan.usage_window_s))
     except BadAge as bad:
         raise typer.BadParameter(f"{bad}.", param_hint="--older-than") from bad
+    try:
+        workloads_age_s = (
+            None if workloads_older_than is None else check_workloads_age(parse_age(workloads_older_than), age_s)
+        )
+    except BadAge as bad:
+        raise typer.BadParameter(f"{bad}.", param_hint="--workloads-older-than") from bad
     kept = None if archive is None else Archive(archive)
     if kept is not None and not dry_run:
         try:
@@ -82,10 +99,10 @@ def prune(
         except ArchiveUnusable as unusable:
             raise typer.BadParameter(f"{unusable}.", param_hint="--archive") from unusable
     if not (dry_run or yes):
-        _ask(older_than, archive)
+        _ask(older_than, workloads_older_than, archive)
     with reached_database(database_url, home) as url, log_aside():
         require_tables(url)
-        pruned = asyncio.run(_prune(url, age_s, kept, dry_run))
+        pruned = asyncio.run(_prune(url, age_s, workloads_age_s, kept, dry_run))
     if as_json:
         show_json({"dry_run": dry_run, "rows": pruned.rows})
         return
@@ -97,16 +114,19 @@ def prune(
         show_line(f"nothing is older than {older_than}")
 
 
-def _ask(older_than: str, archive: Path | None) -> None:
+def _ask(older_than: str, workloads_older_than: str | None, archive: Path | None) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter(
             "is needed where nobody can be asked; --dry-run shows what would go.", param_hint="--yes"
         )
     where = f"moved to {archive}" if archive is not None else "deleted for good (no --archive)"
-    typer.confirm(f"What was over {older_than} ago is {where}. Go on?", abort=True)
+    too = f", and workloads themselves that ended {workloads_older_than} ago," if workloads_older_than else ""
+    typer.confirm(f"What was over {older_than} ago{too} is {where}. Go on?", abort=True)
 
 
-async def _prune(url: str, age_s: float, archive: Archive | None, dry_run: bool) -> Pruned:
+async def _prune(
+    url: str, age_s: float, workloads_age_s: float | None, archive: Archive | None, dry_run: bool
+) -> Pruned:
     """Ages are those of the service's clock, which may be faster or slower than real time."""
     from services.database.engine import Database
     from services.retention.pruning import prune as take_out
@@ -122,4 +142,6 @@ async def _prune(url: str, age_s: float, archive: Archive | None, dry_run: bool)
 
     async with Database(url) as database:
         clock = await database.run(load_clock)
-        return await take_out(database, clock.now() - age_s, archive, dry_run=dry_run, told=tell)
+        now = clock.now()
+        cutoff_s = None if workloads_age_s is None else now - workloads_age_s
+        return await take_out(database, now - age_s, archive, workloads_cutoff_s=cutoff_s, dry_run=dry_run, told=tell)

@@ -59,7 +59,11 @@ class FileMover:
         beats = asyncio.ensure_future(_beat(process.stdin, course, 1.0 / self._clock.real_seconds(1.0)))
         steps, stepped_real_s = 0, time.monotonic()
         try:
-            while line := await asyncio.wait_for(process.stdout.readline(), self._longest_silence_real_s):
+            while True:
+                async with asyncio.timeout(self._longest_silence_real_s):
+                    line = await process.stdout.readline()
+                if not line:
+                    break
                 message = json.loads(line)
                 if "alive" in message:
                     if message["alive"] != steps:
@@ -103,4 +107,5 @@ async def _beat(stdin: asyncio.StreamWriter, course: Course, speed: float) -> No
         # In time before what was said last is over.
         next_real_s = min(_BEAT_REAL_S, max(_SHORTEST_BEAT_REAL_S, (until_real_s - time.monotonic()) / 3))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), next_real_s)
+            async with asyncio.timeout(next_real_s):
+                await changed.wait()

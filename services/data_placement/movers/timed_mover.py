@@ -38,7 +38,8 @@ class TimedMover:
                 _LOOK_REAL_S if wait_s is None else min(_LOOK_REAL_S, self._clock.real_seconds(wait_s) + 0.001)
             )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), timeout_real_s)
+                async with asyncio.timeout(timeout_real_s):
+                    await changed.wait()
             now_s = self._clock.now()
             left = [max(0.0, each - rate * (now_s - then_s)) for each, rate in zip(left, rates, strict=True)]
             then_s = now_s

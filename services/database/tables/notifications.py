@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
 
 NOTIFIED_WORKLOADS: Final = Table(
-    # One row for each workload that wants somebody to be told. No foreign keys: workloads are never dropped.
+    # One row for each workload that wants somebody to be told. No foreign keys: retention takes this out with the workload.
     "notified_workloads",
     METADATA,
     key("workload", NAME),

@@ -135,7 +135,7 @@ WORKLOAD_ARRAYS: Final = Table(
 )
 
 WORKLOAD_TABLES: Final = Table(
-    # Which tables a workload reads. No foreign keys: what is read may be dropped, and workloads never are.
+    # Which tables a workload reads. No foreign keys: what is read may be dropped; retention takes this out with the workload.
     "workload_tables",
     METADATA,
     key("workload", NAME),
@@ -143,7 +143,7 @@ WORKLOAD_TABLES: Final = Table(
 )
 
 WORKLOAD_LABELS: Final = Table(
-    # What the specification says of them, to be searched. No foreign keys: workloads are never dropped.
+    # What the specification says of them, to be searched. No foreign keys: retention takes this out with the workload.
     "workload_labels",
     METADATA,
     key("workload", NAME),
@@ -153,7 +153,7 @@ WORKLOAD_LABELS: Final = Table(
 )
 
 WORKLOAD_DEPENDENCIES: Final = Table(
-    # For which others workloads wait, or waited. No foreign keys: workloads are never dropped.
+    # For which others workloads wait, or waited. No foreign keys: retention takes this out with the workload.
     "workload_dependencies",
     METADATA,
     key("workload", NAME),

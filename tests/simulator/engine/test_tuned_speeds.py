@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from domain.fleet import Fleet
-from domain.identifiers import TenantId, WorkloadId
+from domain.identifiers import JobName, TenantId, WorkloadId
+from domain.resources import TaskResources
 from domain.sensitivity import SensitivityProfile
+from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from formats.problems import FormatError
 from formats.trace import TraceRow
-from formats.trace_workload import JOB_NAME
+from formats.trace_workload import JOB_NAME, MODEL_LABEL
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
@@ -154,3 +156,28 @@ def test_auctions_wait_for_their_period() -> None:
     rows = [row("w", 0.0, 100.0), row("x", 1.0, 100.0)]
     ends, _, _ = run(rows, policy=PROPORTIONAL, settings=ordered("fifo", auction_period_s=300.0))
     assert ends == {"w": 100.0, "x": 400.0}
+
+
+@pytest.mark.parametrize("first", ["reads", "trains"])
+def test_a_job_without_gpus_bounds_no_speed_wherever_it_stands(first: str) -> None:
+    """The validator once took the first job of a workload for one that has GPUs."""
+    reads = JobSpecification(JobName("reads"), 1, TaskResources(gpus=0, cpus=1.0, memory_gib=1.0), Emulated(10.0))
+    trains = JobSpecification(JobName("trains"), 1, TaskResources(gpus=1), Emulated(100.0))
+    jobs = (reads, trains) if first == "reads" else (trains, reads)
+    specification = WorkloadSpecification("w", TenantId("t"), jobs, labels=((MODEL_LABEL, "hungry"),))
+    faster = RetuneAt(10.0, W, trains.name, 12.0, None)
+    tenants = unlimited([row("w", 0.0, 100.0)])
+    given = SimulationInput(
+        "test",
+        (),
+        FLEET,
+        tenants,
+        workloads=(Workload(W, specification, 0.0),),
+        actions=(faster,),
+        profiles=PROFILES,
+    )
+    log: list[Record] = []
+    Simulation(given, FIFO, NO_COSTS, 1, lambda event: log.append(event.as_json())).run()
+    assert [told["speed"] for told in log if told["event"] == "tuned"] == [pytest.approx(1.0 + 2.0 * 8.0 / 12.0)]
+    report = validate(log, FLEET, tenants, complete=True, profiles=PROFILES)
+    assert report.valid, str(report)
