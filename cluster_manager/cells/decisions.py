@@ -10,8 +10,11 @@ from cluster_manager.cells.gang import find_places
 from cluster_manager.cells.guaranteed import place_guaranteed
 from cluster_manager.cells.opportunistic import place_opportunistic
 from cluster_manager.cells.requests import CellRequest
+from cluster_manager.cells.task_limits import TaskLimits
 from cluster_manager.cells.work import Placement, Wait, WaitReason
 from domain.identifiers import MachineId
+
+TOO_FEW_AMOUNTS = "machines whose GPUs are free have too few CPUs or too little memory left"
 
 
 def decide(
@@ -34,15 +37,21 @@ def find_place(
     request: CellRequest,
     barred: Collection[MachineId] = (),
     protected: Collection[Hashable] = (),
+    limits: TaskLimits | None = None,
 ) -> Placement | None:
-    """The place alone; None where there is none, without the search for the reason, which costs more than the place."""
+    """The place alone, within the limits; None where there is none, without the search for the reason, which costs more than
+    the place."""
     if not request.guaranteed:
-        return place_opportunistic(cells, request, barred)
-    return place_guaranteed(cells, request, barred, protected)
+        return place_opportunistic(cells, request, barred, limits)
+    return place_guaranteed(cells, request, barred, protected, limits)
 
 
-def why_not(cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = ()) -> Wait:
-    """Why the request, which has no place, has none. Raises UnknownCells."""
+def why_not(
+    cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = (), limits: TaskLimits | None = None
+) -> Wait:
+    """Why the request, which has no place within the limits, has none. Raises UnknownCells."""
+    if limits is not None and find_place(cells, request, barred) is not None:
+        return Wait(WaitReason.IN_USE, TOO_FEW_AMOUNTS, asked_cells(request))
     if not request.guaranteed:
         return Wait(WaitReason.NOTHING_IDLE, "not enough GPUs are idle and close enough", asked_cells(request))
     views = cells.views_for(request)

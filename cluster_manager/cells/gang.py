@@ -57,6 +57,15 @@ class FreeGpus:
     def of(nodes: Nodes, bits: list[int], rank: Integers | None = None) -> FreeGpus:
         return FreeGpus(nodes, bits, np.array([free.bit_count() for free in bits], np.int64), rank)
 
+    def at_most(self, most: Integers) -> FreeGpus:
+        """The same where no node has more than so many: the tightest cells of those that have are kept."""
+        above = np.flatnonzero(self.counts > most)
+        for node in above.tolist():
+            shape, count = self.nodes.shape[node], int(most[node])
+            self.bits[node] = choose_gpus(shape, self.bits[node], count, len(shape.sizes)) if count > 0 else 0
+        self.counts[above] = most[above]
+        return self
+
 
 class _Region(NamedTuple):
     """Nodes from the first up to the end; the mask is all of the GPUs unless it is a part of one node."""

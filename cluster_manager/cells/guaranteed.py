@@ -15,6 +15,7 @@ from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.gang import NodePlace, find_places
 from cluster_manager.cells.losing_tenants import LosingTenants
 from cluster_manager.cells.requests import CellRequest
+from cluster_manager.cells.task_limits import TaskLimits
 from cluster_manager.cells.virtual_view import VirtualView
 from cluster_manager.cells.work import Placement, TaskCells, Work
 from domain.cells import CellPair
@@ -22,9 +23,13 @@ from domain.identifiers import MachineId
 
 
 def place_guaranteed(
-    cells: CellCluster, request: CellRequest, barred: Collection[MachineId], protected: Collection[Hashable] = ()
+    cells: CellCluster,
+    request: CellRequest,
+    barred: Collection[MachineId],
+    protected: Collection[Hashable] = (),
+    limits: TaskLimits | None = None,
 ) -> Placement | None:
-    """The place in the request's virtual cluster, on none of the barred machines; None where there is none.
+    """The place in the request's virtual cluster, within the limits and on none of the barred machines; None where there is none.
 
     Of its virtual cluster's work, what is protected is not evicted, except if it is leaving already.
 
@@ -32,7 +37,8 @@ def place_guaranteed(
     """
     views = cells.views_for(request)
     searches = [
-        _ViewSearch(cells, request, chain, view, cells.blocked(chain, barred), protected) for chain, view in views
+        _ViewSearch(cells, request, chain, view, cells.blocked(chain, barred), protected, limits)
+        for chain, view in views
     ]
     for search in searches:
         placement = search.try_without(())
@@ -64,6 +70,7 @@ class _ViewSearch:
     view: VirtualView
     blocked: Collection[int] | None
     protected: Collection[Hashable]
+    limits: TaskLimits | None
 
     def try_evicting(self) -> Placement | None:
         """A place with the fewest and least important of the owner's work gone."""
@@ -142,7 +149,10 @@ class _ViewSearch:
         """Each round either ends the search or binds a cell to a machine of no use, which the next one then avoids."""
         out_of_use = self.cells.occupancy(self.chain).unusable if self.blocked is None else self.blocked
         while True:
-            places = find_places(self.request.gang, self.view.free(gone, out_of_use))
+            free = self.view.free(gone, out_of_use)
+            places = find_places(
+                self.request.gang, free if self.limits is None else self.limits.on_nodes(self.chain, free)
+            )
             if places is None:
                 return None
             self._downgrade(places, gone, downgraded)

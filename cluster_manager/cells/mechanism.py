@@ -1,6 +1,6 @@
 """Cells as a placement mechanism (HiveD §3): guaranteed jobs in their virtual clusters, others on what is idle.
 
-A guaranteed query of a tenant that owns no cells in the cluster, or fewer GPUs than the job asks for, is placed
+A guaranteed query of a tenant that owns no cells in the cluster, or none that could ever hold the job, is placed
 opportunistically. Jobs without GPUs own no cells: packing places them, on the machines of all.
 """
 
@@ -18,11 +18,14 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import TIER, UNFIT, TaskKind
-from cluster_manager.cells.decisions import asked_cells, find_place, owned_cells, why_not
+from cluster_manager.cells.decisions import TOO_FEW_AMOUNTS, asked_cells, find_place, owned_cells, why_not
+from cluster_manager.cells.gang import find_places
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, is_guaranteed
 from cluster_manager.cells.requests import CellRequest
+from cluster_manager.cells.task_limits import TaskLimits
+from cluster_manager.cells.virtual_view import VirtualView
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
 from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, CellChange, Place, Query, Shortfall, WhyWaiting
 from cluster_manager.packing.locality_score import RACK_WEIGHT
@@ -71,23 +74,22 @@ class _Fits(NamedTuple):
     chains: tuple[str, ...]
     unfit: tuple[MachineId, ...]
     """The machines of these chains on which they do not."""
+    limits: TaskLimits
 
 
 class Cells:
     """The mechanism of one cluster."""
 
-    __slots__ = ("_explained", "_fits", "_found", "_owned_gpus", "_packing", "_work")
+    __slots__ = ("_beyond", "_explained", "_fits", "_found", "_packing", "_work")
 
     def __init__(self, view: ClusterCapacity) -> None:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
         self._work = HeldWork(view)
         self._packing = Packing()
-        self._owned_gpus = {
-            key: sum(view.nodes.chain.sizes[level] for level in view.owned_levels)
-            for key, view in self._work.cells.views.items()
-        }
         self._fits: RecentlyUsed[int, _Fits] = RecentlyUsed(KINDS_REMEMBERED)
         """By the number of the kind of task."""
+        self._beyond: RecentlyUsed[Hashable, bool] = RecentlyUsed(KINDS_REMEMBERED)
+        """Which jobs of which virtual cluster its cells could never hold."""
         self._explained: RecentlyUsed[Hashable, Wait] = RecentlyUsed(WAITS_REMEMBERED)
         self._found: RecentlyUsed[bytes, Placement] = RecentlyUsed(PLACES_REMEMBERED)
 
@@ -122,23 +124,28 @@ class Cells:
         self._work.bring_up_to_date(view)
         owners_gone = self._work.machines_of_owners_supposed_gone(view) if view.supposes else ()
         barred = dict.fromkeys(self._work.suppose(view, self._found) if view.supposes else ())
-        chains, unfit = self._where_it_fits(query.kind, view)
-        barred |= dict.fromkeys(unfit)
-        if not chains:
+        fits = self._where_it_fits(query.kind, view)
+        barred |= dict.fromkeys(fits.unfit)
+        if not fits.chains:
             return Wait(
                 WaitReason.TOPOLOGY, "no machine with GPUs of this cluster could hold one of the tasks", _asks(query)
             )
-        request = self._request(query, chains)
+        request = self._request(query, fits)
         if isinstance(request, Wait):
             return request
         if not request.guaranteed:
             # Who pushes an owner out of its cells, by what it holds elsewhere, does not get these: it would have to leave them for it.
             barred |= dict.fromkeys(owners_gone)
         protected = self._protected(query)
+        lacked = False
+        # What is there may leave for an owner's job; others take what is left.
+        limits = fits.limits if request.guaranteed else TaskLimits.now(query.kind, view, self._work.rows)
         for _ in range(MOST_ROUNDS):
-            answer = find_place(self._work.cells, request, barred, protected)
+            answer = find_place(self._work.cells, request, barred, protected, limits)
+            if answer is None and lacked:
+                break
             if answer is None:
-                return self._why_not(query, request, barred) if explains else None
+                return self._why_not(query, request, barred, fits, limits) if explains else None
             taken = self._work.machines_supposed_taken(answer.victims)
             if taken:
                 # A job of the same workload is to be there: it may use the owner's cells, but not be evicted for this one.
@@ -151,8 +158,8 @@ class Cells:
             if not lacking:
                 return self._place(query, answer, (*victims, *more), view)
             barred |= dict.fromkeys(view.layout.machine_ids[row] for row in lacking)
-        why = "machines whose GPUs are free have too few CPUs or too little memory left"
-        return Wait(WaitReason.IN_USE, why, _asks(query))
+            lacked = True
+        return Wait(WaitReason.IN_USE, TOO_FEW_AMOUNTS, _asks(query))
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         asks = query.kind.number, query.tasks, query.affinity, query.guaranteed, query.virtual_cluster
@@ -165,7 +172,7 @@ class Cells:
         """Every virtual cluster has cells of its own; a preferred affinity only chooses between places."""
         owner = (
             query.virtual_cluster
-            if query.guaranteed and not self._exceeds_cells(query, self._where_it_fits(query.kind, view).chains)
+            if query.guaranteed and not self._beyond_its_cells(query, self._where_it_fits(query.kind, view))
             else None
         )
         return owner, query.affinity if query.affinity.hard else None
@@ -205,13 +212,13 @@ class Cells:
             if fits.any():
                 names.append(chain.name)
                 unfit += [chain.machines[machine] for machine in np.flatnonzero(~fits).tolist()]
-        found = _Fits(tuple(names), tuple(unfit))
+        found = _Fits(tuple(names), tuple(unfit), TaskLimits.when_empty(kind, view, self._work.rows))
         self._fits.put(kind.number, found)
         return found
 
-    def _request(self, query: Query, chains: tuple[str, ...]) -> CellRequest | Wait:
+    def _request(self, query: Query, fits: _Fits) -> CellRequest | Wait:
         pinned_cell = pinned_cell_of(query.affinity)
-        owns = query.guaranteed and self._owned_by(query, chains, pinned_cell) is not None
+        owns = query.guaranteed and bool(self._views_of(query, fits, pinned_cell))
         if pinned_cell is not None and not owns:
             why = "not its tenant's" if query.guaranteed else "for work within its tenant's quota only"
             return Wait(WaitReason.TOPOLOGY, f"pinned cell {pinned_cell} is {why}", _asks(query))
@@ -219,39 +226,49 @@ class Cells:
             "query",
             gang_of(query.affinity, query.tasks, query.kind.gpus),
             query.tenant,
-            query.virtual_cluster if owns and not self._exceeds_cells(query, chains) else None,
+            query.virtual_cluster if owns and not self._beyond_its_cells(query, fits) else None,
             query.standing,
             pinned_cell=pinned_cell,
             yields_to_downgrade=query.affinity.said is not None and query.affinity.said.yields_to_downgrade,
             may_evict=query.may_evict,
-            chains=chains,
+            chains=fits.chains,
         )
 
-    def _owned_by(self, query: Query, chains: Collection[str], pinned_cell: str | None) -> int | None:
-        """The GPUs of its virtual cluster's cells in whichever of these chains it has the most: of the pinned one, or of
-        others than pinned ones. None where it has no such cells."""
-        return max(
-            (
-                gpus
-                for key, gpus in self._owned_gpus.items()
-                if key.virtual_cluster == query.virtual_cluster and key.chain in chains and key.pinned == pinned_cell
-            ),
-            default=None,
-        )
+    def _views_of(self, query: Query, fits: _Fits, pinned_cell: str | None) -> list[tuple[int, VirtualView]]:
+        """The cells of its virtual cluster on which its tasks fit, with the number of their chain: the pinned one, or all others
+        than pinned ones."""
+        cells = self._work.cells
+        number_of = {chain.name: number for number, chain in enumerate(cells.chains)}
+        return [
+            (number_of[key.chain], view)
+            for key, view in cells.views.items()
+            if key.virtual_cluster == query.virtual_cluster and key.chain in fits.chains and key.pinned == pinned_cell
+        ]
 
-    def _exceeds_cells(self, query: Query, chains: Collection[str]) -> bool:
-        """Whether the job asks for more GPUs than its tenant owns in any chain, so that only what is idle may hold it."""
-        if pinned_cell_of(query.affinity) is not None:
+    def _beyond_its_cells(self, query: Query, fits: _Fits) -> bool:
+        """Whether its tenant's cells could not hold the job even if nothing else were there, so that only what is idle may: too few
+        GPUs, too few CPUs or too little memory beside them, or too far apart."""
+        if query.kind.gpus == 0 or pinned_cell_of(query.affinity) is not None:
             return False
-        owned = self._owned_by(query, chains, None)
-        return owned is not None and query.tasks * query.kind.gpus > owned
+        key = query.kind.number, query.tasks, query.affinity, query.virtual_cluster
+        known = self._beyond.get(key)
+        if known is None:
+            gang = gang_of(query.affinity, query.tasks, query.kind.gpus)
+            views = self._views_of(query, fits, None)
+            known = bool(views) and all(
+                find_places(gang, fits.limits.on_nodes(chain, view.empty())) is None for chain, view in views
+            )
+            self._beyond.put(key, known)
+        return known
 
-    def _why_not(self, query: Query, request: CellRequest, barred: Collection[MachineId]) -> Wait:
-        """Why there is no place, and for an owner's job that exceeds its cells that it does."""
-        wait, cells = why_not(self._work.cells, request, barred), self._work.cells
-        if request.guaranteed or not query.guaranteed or not self._exceeds_cells(query, request.chains or ()):
+    def _why_not(
+        self, query: Query, request: CellRequest, barred: Collection[MachineId], fits: _Fits, limits: TaskLimits
+    ) -> Wait:
+        """Why there is no place, and for an owner's job that its cells could never hold that they could not."""
+        wait, cells = why_not(self._work.cells, request, barred, limits), self._work.cells
+        if request.guaranteed or not query.guaranteed or not self._beyond_its_cells(query, fits):
             return wait
-        why = f"that is less, so it uses what others leave idle: {wait.why}"
+        why = f"that could never hold it, so it uses what others leave idle: {wait.why}"
         return Wait(
             wait.reason, why, wait.asked, owned_cells(cells, replace(request, virtual_cluster=query.virtual_cluster))
         )

@@ -10,17 +10,22 @@ from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.gang import FreeGpus, find_places
 from cluster_manager.cells.nodes import Integers
 from cluster_manager.cells.requests import CellRequest
+from cluster_manager.cells.task_limits import TaskLimits
 from cluster_manager.cells.work import Placement, TaskCells
 from domain.identifiers import MachineId
 
 
-def place_opportunistic(cells: CellCluster, request: CellRequest, barred: Collection[MachineId]) -> Placement | None:
-    """The place on idle GPUs of usable machines that are not barred; None where there is none.
+def place_opportunistic(
+    cells: CellCluster, request: CellRequest, barred: Collection[MachineId], limits: TaskLimits | None = None
+) -> Placement | None:
+    """The place on idle GPUs of usable machines that are not barred, within the limits; None where there is none.
 
     Raises UnknownCells. The cells are as before.
     """
     for chain in cells.chains_for(request):
         free = idle_gpus(cells, chain, barred)
+        if limits is not None:
+            free = limits.on_machines(chain, free)
         if request.gang.gpus > int(free.counts.sum()):
             continue
         places = find_places(request.gang, free)

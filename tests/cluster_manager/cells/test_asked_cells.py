@@ -212,15 +212,19 @@ def told(
 OWNED = "1 node and 2 socket of chain H100"
 
 
-def test_a_wait_for_cells_that_are_not_owned_says_topology_with_the_cells_asked_for_and_owned() -> None:
+def test_a_wait_for_more_than_is_owned_says_so_with_the_cells_asked_for_and_owned() -> None:
     capacity = shared(owner(A, ("node", 1), ("socket", 2)), owner(B, ("node", 2)))
+    start(capacity, "others", job(3, 8, JobAffinity()), "guest")
     assert told(capacity, job(2, 8, JobAffinity())) == (
-        Reason.TOPOLOGY,
+        Reason.NO_ROOM,
         "2 tasks of 8 GPUs",
         OWNED,
-        f"job job: in cluster cells it asks for 2 tasks of 8 GPUs; its virtual cluster owns {OWNED}; that could never hold it",
+        (
+            f"job job: in cluster cells it asks for 2 tasks of 8 GPUs; its virtual cluster owns {OWNED}; that could never hold it, "
+            "so it uses what others leave idle: not enough GPUs are idle and close enough"
+        ),
     )
-    assert told(capacity, job(2, 8, JobAffinity(ROW)), "b")[:2] == (Reason.TOPOLOGY, "2 tasks of 8 GPUs within one row")
+    assert told(capacity, job(2, 8, JobAffinity(ROW)), "b")[:2] == (Reason.NO_ROOM, "2 tasks of 8 GPUs within one row")
 
 
 def test_a_wait_for_cells_in_use_says_so() -> None:

@@ -229,6 +229,14 @@ def test_an_owners_job_larger_than_its_cells_uses_what_others_leave_idle() -> No
     assert victims == [key_of("large")], "owners take their cells back"
 
 
+def test_an_owners_job_whose_tasks_are_larger_than_its_cells_uses_what_others_leave_idle() -> None:
+    world = World(owner(A, ("H100", "socket", 2)))
+    place = world.start("wide", world.query(1, 8, "a"))
+    assert place.cells is None
+    within = world.start("within", world.query(2, 4, "a"))
+    assert within.cells is not None
+
+
 def test_jobs_without_gpus_never_evict_who_owns_the_gpus() -> None:
     world = World(owner(A, ("H100", "node", 4)))
     world.start("a", world.query(4, 8, "a", priority=5))
@@ -242,10 +250,13 @@ def test_jobs_without_gpus_never_evict_who_owns_the_gpus() -> None:
 def test_a_wait_is_explained_with_the_cells_asked_for_and_owned() -> None:
     world = World(owner(A, ("H100", "node", 2)))
     hard = Affinity(AffinityLevel.RACK, hard=True)
-    wait = world.mechanism.explain(world.query(2, 8, "a", affinity=hard), world.view)
+    wait = world.mechanism.explain(world.query(3, 8, "a", affinity=hard), world.view)
     assert wait is not None
-    assert wait.reason is WaitReason.TOPOLOGY
-    assert "2 tasks of 8 GPUs within one rack; its virtual cluster owns 2 node of chain H100" in wait.sentence
+    assert wait.reason is WaitReason.NOTHING_IDLE
+    assert wait.sentence == (
+        "asks for 3 tasks of 8 GPUs within one rack; its virtual cluster owns 2 node of chain H100; that could never hold it, "
+        "so it uses what others leave idle: not enough GPUs are idle and close enough"
+    )
     assert world.mechanism.explain(world.query(2, 8, "a"), world.view) is None
     wait = world.mechanism.explain(world.query(1, 16, "a"), world.view)
     assert wait is not None
@@ -255,8 +266,13 @@ def test_a_wait_is_explained_with_the_cells_asked_for_and_owned() -> None:
 def test_hard_affinities_are_kept_and_preferred_ones_given_up() -> None:
     world = World(owner(A, ("H100", "node", 2)), owner(B, ("H100", "pair", 1)))
     rack = Affinity(AffinityLevel.RACK, hard=True)
-    assert isinstance(world.find(world.query(2, 8, "a", affinity=rack)), Shortfall)
-    assert isinstance(world.find(world.query(2, 8, "a", affinity=rack._replace(hard=False))), Place)
+    apart = world.find(world.query(2, 8, "a", affinity=rack))
+    assert isinstance(apart, Place)
+    assert apart.cells is None, "nobody has promised that two cells of it are in one rack"
+    assert apart.spread == 1
+    preferred = world.find(world.query(2, 8, "a", affinity=rack._replace(hard=False)))
+    assert isinstance(preferred, Place)
+    assert preferred.cells is not None
     both = world.find(world.query(2, 8, "b", affinity=rack))
     assert isinstance(both, Place)
     assert both.spread == 1
