@@ -17,6 +17,7 @@ from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.tenants import unlimited_tenants
 from simulator.policies.registry import policy_called
+from simulator.validate import validate
 from simulator.validation.log_checker import LogChecker
 from simulator.validation.report import Invariant, ValidationReport
 from tests.simulator.engine.checked_run import machine, region, row
@@ -91,3 +92,20 @@ def test_other_reasons_are_no_breach() -> None:
 
 def test_tenants_are_known_by_their_names() -> None:
     assert {TenantId(str(owner.virtual_cluster)) for owner in OWNERS} < {job.tenant for job in ROWS}
+
+
+def test_nobody_takes_the_cpus_of_machines_from_their_owners_own_tasks_without_gpus() -> None:
+    rows = (
+        *(replace(row(f"cpus-{number}", 0, 5_000, 0, "a"), cpus=96.0, memory_gib=8.0) for number in range(3)),
+        row("waits", 10, 100, 1, "a"),
+    )
+    tenants = unlimited_tenants(rows, default_priority=HIGHEST_PRIORITY)
+    told: list[Event] = []
+    simulate(
+        SimulationInput("t", rows, fleet(), tenants), policy_called("fifo"), SimulationSettings(), 1, sink=told.append
+    )
+    records = [event.as_json() for event in told]
+    assert "waits" in {record["workload"] for record in records if record["event"] == "waiting"}
+    report = validate(records, fleet(), tenants, complete=True)
+    assert report.valid, str(report)
+    assert report.checks[Invariant.I6] > 0

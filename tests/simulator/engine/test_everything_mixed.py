@@ -1,0 +1,78 @@
+"""Whatever meets in one run: no invariant is ever broken, everybody ends, and nobody evicts without end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import event, given, settings
+
+from domain.events import Event
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
+from simulator.results.conservation import check_conservation
+from simulator.results.run_record import WorkloadEnd
+from simulator.validate import validate
+from tests.cluster_manager.cells.worlds import Choices, choices
+from tests.examples import examples
+from tests.simulator.engine.checked_run import Record
+from tests.simulator.engine.mixed_worlds import mixed_world
+from tests.simulator.engine.profiled_run import PROFILES
+
+MOST_EVENTS = 4_000
+"""What is not over by then turns in a circle: a world has eight workloads and a few machines."""
+ACTIONS = ("evicting", "downgraded", "resized", "tuned", "loaned", "reclaimed")
+
+
+class Endless(Exception):
+    """More events than so few workloads need."""
+
+
+def run_mixed(choose: Choices) -> Counter[str]:
+    """How often each kind of event was in the run, which is checked as a whole."""
+    world = mixed_world(choose)
+    log: list[Record] = []
+
+    def keep(told: Event) -> None:
+        log.append(told.as_json())
+        if len(log) > MOST_EVENTS:
+            raise Endless(Counter(str(record["event"]) for record in log))
+
+    given_ = SimulationInput(
+        "test", (), world.fleet, world.tenants, world.loans, workloads=world.workloads, profiles=PROFILES
+    )
+    simulation = Simulation(given_, world.policy, world.settings, 1, keep)
+    record = simulation.run()
+    for member in simulation.world.regions.members:
+        member.inventory.check()
+    assert not record.counts.invariants_broken, [told for told in log if told["event"] == "invariant_broken"]
+    check_conservation(record)
+    ends = set(record.workloads.end.tolist())
+    assert ends <= {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED, WorkloadEnd.FAILED}, ends
+    report = validate(
+        log,
+        world.fleet,
+        world.tenants,
+        complete=True,
+        rule=world.settings.eviction.rule(world.policy.eviction),
+        profiles=PROFILES,
+    )
+    if ends != {WorkloadEnd.REFUSED}:
+        assert report.valid, str(report)
+    return Counter(str(told["event"]) for told in log)
+
+
+@settings(max_examples=examples(60))
+@given(choices(150))
+def test_never_an_invariant_broken_where_everything_meets(choose: Choices) -> None:
+    counts = run_mixed(choose)
+    for action in ACTIONS:
+        event(f"{action}: {bool(counts[action])}")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@settings(max_examples=20_000)
+@given(choices(150))
+def test_never_an_invariant_broken_in_a_long_search(choose: Choices) -> None:
+    run_mixed(choose)
