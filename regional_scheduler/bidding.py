@@ -26,7 +26,7 @@ from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.idle_outline import outline_of
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_or_no_place, plan_workload
-from regional_scheduler.refusal import Refusal, planning_failed
+from regional_scheduler.refusal import Refusal, planning_failed, set_aside
 from regional_scheduler.refusal_in_cells import in_words_of_cells
 from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
@@ -187,6 +187,9 @@ class RegionBidder:
         abandoned = self.abandons(lot.workload.specification)
         if abandoned is not None:
             return abandoned, None
+        if self._inventory.faults.is_set_aside(lot.workload.workload, planned_s):
+            failed = set_aside(self._inventory, planned_s)
+            return NoPlan(failed.diagnosis, failed.sentence, assumes_wins), None
         position = lot.position
         known = self.refusals.why_it_fails(
             lot.workload, position.standing, planned_s, within_quota=position.within_quota

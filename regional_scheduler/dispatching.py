@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from data_placement.catalog import Catalog
-from domain.diagnosis import Diagnosis
+from domain.diagnosis import Diagnosis, Reason
 from domain.placement import AttemptKey, Holding
 from domain.plan import Evict, Plan, Retune, ScaleIn, Start
 from regional_scheduler.eligibility import abandonment
@@ -122,6 +122,8 @@ def _confirm(
             raise
         plan = planning_failed(inventory, lot.workload.workload, error, now)
     if not isinstance(plan, Plan):
+        if plan.diagnosis.reason is Reason.PLANNING_FAILED:
+            inventory.faults.set_aside(lot.workload.workload, now)
         return DispatchRefused(lot, plan.diagnosis, plan.sentence)
     before = _scaled_or_tuned(inventory, plan)
     apply_plan(inventory, plan, now, lot)

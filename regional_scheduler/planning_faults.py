@@ -18,6 +18,11 @@ from domain.identifiers import WorkloadId
 MOST_KEPT = 16
 """Workloads of which it is kept what their planning raised; of all others it is only known how many there were."""
 
+SET_ASIDE_S = 60.0
+"""A workload whose planning failed at its dispatch, though the region had made a bid for it, gets no further bid for so long: the
+auction would be held again at once."""
+MOST_SET_ASIDE = 1024
+
 
 class FailedPlanning(NamedTuple):
     """Planning raised for this workload."""
@@ -29,7 +34,7 @@ class FailedPlanning(NamedTuple):
 class PlanningFaults:
     """Those of one region, until they are taken."""
 
-    __slots__ = ("_errors", "_guarded", "contained", "failed_plans")
+    __slots__ = ("_errors", "_guarded", "_set_aside", "contained", "failed_plans")
 
     def __init__(self, mechanisms: Sequence[PlacementMechanism]) -> None:
         self.contained = False
@@ -38,6 +43,8 @@ class PlanningFaults:
         """How often that was so."""
         self._guarded = tuple(one for one in mechanisms if isinstance(one, GuardedMechanism))
         self._errors: dict[WorkloadId, Exception] = {}
+        self._set_aside: dict[WorkloadId, float] = {}
+        """Until when, in the order in which they were set aside."""
 
     @property
     def has_guarded_mechanisms(self) -> bool:
@@ -59,7 +66,24 @@ class PlanningFaults:
         taken, self._errors = self._errors, {}
         return [FailedPlanning(workload, error) for workload, error in taken.items()]
 
+    def set_aside(self, workload: WorkloadId, now_s: float) -> None:
+        """To be called when planning failed at the dispatch of what the region had won."""
+        self._set_aside.pop(workload, None)
+        if len(self._set_aside) == MOST_SET_ASIDE:
+            del self._set_aside[next(iter(self._set_aside))]
+        self._set_aside[workload] = now_s + SET_ASIDE_S
+
+    def is_set_aside(self, workload: WorkloadId, now_s: float) -> bool:
+        """Whether the region makes no bid for it at the moment."""
+        until_s = self._set_aside.get(workload)
+        if until_s is None:
+            return False
+        if now_s < until_s:
+            return True
+        del self._set_aside[workload]
+        return False
+
     def go_on_from(self, before: PlanningFaults) -> None:
         """After a change of the region: what was not taken yet can still be."""
         self.contained, self.failed_plans = before.contained, before.failed_plans
-        self._errors = before._errors
+        self._errors, self._set_aside = before._errors, before._set_aside

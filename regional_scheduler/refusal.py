@@ -93,6 +93,11 @@ def planning_failed(region: RegionCapacity, workload: WorkloadId, error: Excepti
     Only where faults are contained.
     """
     region.faults.planning_failed(workload, error)
+    return set_aside(region, now)
+
+
+def set_aside(region: RegionCapacity, now: float) -> Refusal:
+    """Planning has failed for the workload lately, and is not tried again yet."""
     name = region.region
     sentence = f"{name} could not plan it, for an error of the service itself, which is in the log of that region"
     return Refusal(Diagnosis(Reason.PLANNING_FAILED, name, since_s=now), sentence)

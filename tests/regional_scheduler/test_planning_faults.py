@@ -24,7 +24,7 @@ from regional_scheduler import bidding, dispatching, planner
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, DispatchRefused
 from regional_scheduler.planner import Refusal, plan_workload
-from regional_scheduler.planning_faults import MOST_KEPT
+from regional_scheduler.planning_faults import MOST_KEPT, MOST_SET_ASIDE, SET_ASIDE_S
 from regional_scheduler.refusals import memory
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.region_change import capacity_after_change
@@ -161,6 +161,36 @@ def test_what_raises_beside_planning_is_that_workload_s_affair_alone(
         assert (bids, dispatched) == ((both, others) if at_dispatch else (others, both))
         assert reasons == [Reason.PLANNING_FAILED]
     inventory.check()
+
+
+def test_what_fails_at_its_dispatch_gets_no_bid_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory = a_region(contained=True)
+    bidder = RegionBidder(region(cluster("c", [gpu_machine("m1"), gpu_machine("m2")])), inventory, Catalog(()))
+    lots = [a_lot(newcomer(1, "first"), 1), a_lot(newcomer(1, "second"), 2)]
+
+    def bids(now: float) -> list[bool]:
+        return [isinstance(bidder.answer_alone(lot, now), Bid) for lot in lots]
+
+    assert bids(100.0) == [True, True]
+    monkeypatch.setattr(dispatching, "plan_workload", failing(plan_workload, 1, when_done=False))
+    refused, dispatched = bidder.confirm(lots, 100.0)
+    assert (type(refused).__name__, type(dispatched).__name__) == ("DispatchRefused", "Dispatch")
+    again = bidder.answer_alone(lots[0], 100.0 + SET_ASIDE_S - 1.0)
+    assert isinstance(again, NoPlan)
+    assert again.reason is Reason.PLANNING_FAILED
+    assert inventory.faults.failed_plans == 1, "it was not planned again"
+    assert bids(100.0 + SET_ASIDE_S)[0]
+
+
+def test_only_so_many_are_set_aside() -> None:
+    faults = a_region(contained=True).faults
+    for number in range(MOST_SET_ASIDE + 1):
+        faults.set_aside(WorkloadId(f"w{number}"), 100.0)
+    assert [faults.is_set_aside(WorkloadId(f"w{number}"), 100.0) for number in (0, 1, MOST_SET_ASIDE)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 _STEPS: tuple[tuple[object, str], ...] = (
