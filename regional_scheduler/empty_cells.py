@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from cluster_manager.capacity.machine_shapes import MachineShape
 from cluster_manager.cells.gang import FreeGpus, find_places
 from cluster_manager.cells.gangs_of_jobs import gang_of
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from cluster_manager.cells.nodes import Nodes
+from cluster_manager.cells.task_limits import TaskLimits
 from cluster_manager.mechanism import AffinityLevel
 from domain.cells import MACHINE_LEVEL, RACK_LEVEL, virtual_cluster_of_tenant
 from domain.fleet import DEFAULT_MECHANISM, Cluster
@@ -80,12 +83,13 @@ class EmptyCells:
 
     def _holds_gang(self, chain: Chain, job: JobSpecification) -> bool:
         nodes = Nodes(chain, [chain.top] * chain.counts[chain.top])
-        bits = [
-            full if self._shape_of[machine].tasks_when_empty(job.resources, 1) else 0
-            for full, machine in zip(nodes.full, chain.machines, strict=True)
-        ]
-        gang = gang_of(affinity_of(job), job.tasks, job.resources.gpus)
-        return find_places(gang, FreeGpus.of(nodes, bits)) is not None
+        of_shapes = {
+            shape: shape.tasks_when_empty(job.resources, job.tasks) for shape in dict.fromkeys(self._shape_of.values())
+        }
+        tasks = np.array([of_shapes[self._shape_of[machine]] for machine in chain.machines], np.int64)
+        bits = [full if fit else 0 for full, fit in zip(nodes.full, tasks.tolist(), strict=True)]
+        free = TaskLimits(job.resources.gpus, (tasks,)).on_machines(0, FreeGpus.of(nodes, bits))
+        return find_places(gang_of(affinity_of(job), job.tasks, job.resources.gpus), free) is not None
 
 
 def field_in_the_way(job: JobSpecification, tenant: TenantId, clusters: list[EmptyCells]) -> str:

@@ -14,9 +14,11 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, Integers
 from cluster_manager.cells.binding import Inconsistent
 from cluster_manager.cells.cell_cluster import CellCluster
+from cluster_manager.cells.gang import FreeGpus
 from cluster_manager.cells.hierarchy import chains_of
 from cluster_manager.cells.rebuild import CellHolding, HeldTask, restore, restored, seat_all
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
+from cluster_manager.cells.virtual_view import VirtualView
 from cluster_manager.cells.work import Placement, Work
 from cluster_manager.mechanism import CellChange
 from cluster_manager.recently_used import RecentlyUsed
@@ -246,6 +248,19 @@ class HeldWork:
             for key in keys
             if isinstance(key, _Supposed)
             for task in work[key].tasks
+        ]
+
+    def free_beside_supposed(self, view: VirtualView) -> FreeGpus:
+        """The cells of the view as if nothing were there but what is supposed, and all machines were usable."""
+        return view.free([key for key in view.holders() if not isinstance(key, _Supposed)], ())
+
+    def supposed_nodes(self, view: VirtualView) -> list[tuple[int, int]]:
+        """The nodes of the view that supposed work uses, each with the row of its machine."""
+        return [
+            (view.node_of(task.pairs[0])[0], int(self.rows[task.chain][task.machine]))
+            for key in self._supposed
+            if (work := self.cells.work[key]).view == view.key
+            for task in work.tasks
         ]
 
     def _suppose_placed(self, placement: Placement) -> bool:

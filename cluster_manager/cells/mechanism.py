@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,14 +17,13 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import TIER, UNFIT, TaskKind
+from cluster_manager.cells.beyond_cells import BeyondCells
 from cluster_manager.cells.decisions import TOO_FEW_AMOUNTS, asked_cells, find_place, owned_cells, why_not
-from cluster_manager.cells.gang import find_places
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, is_guaranteed
 from cluster_manager.cells.requests import CellRequest
-from cluster_manager.cells.task_limits import TaskLimits
-from cluster_manager.cells.virtual_view import VirtualView
+from cluster_manager.cells.task_limits import Fits, TaskLimits
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
 from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, CellChange, Place, Query, Shortfall, WhyWaiting
 from cluster_manager.packing.locality_score import RACK_WEIGHT
@@ -68,15 +66,6 @@ class _OnMachine:
     """Of each resource."""
 
 
-class _Fits(NamedTuple):
-    """Where tasks of one kind fit on empty machines."""
-
-    chains: tuple[str, ...]
-    unfit: tuple[MachineId, ...]
-    """The machines of these chains on which they do not."""
-    limits: TaskLimits
-
-
 class Cells:
     """The mechanism of one cluster."""
 
@@ -86,10 +75,9 @@ class Cells:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
         self._work = HeldWork(view)
         self._packing = Packing()
-        self._fits: RecentlyUsed[int, _Fits] = RecentlyUsed(KINDS_REMEMBERED)
+        self._fits: RecentlyUsed[int, Fits] = RecentlyUsed(KINDS_REMEMBERED)
         """By the number of the kind of task."""
-        self._beyond: RecentlyUsed[Hashable, bool] = RecentlyUsed(KINDS_REMEMBERED)
-        """Which jobs of which virtual cluster its cells could never hold."""
+        self._beyond = BeyondCells(self._work)
         self._explained: RecentlyUsed[Hashable, Wait] = RecentlyUsed(WAITS_REMEMBERED)
         self._found: RecentlyUsed[bytes, Placement] = RecentlyUsed(PLACES_REMEMBERED)
 
@@ -133,10 +121,28 @@ class Cells:
         request = self._request(query, fits)
         if isinstance(request, Wait):
             return request
+        # Who pushes an owner out of its cells, by what it holds elsewhere, does not get these: it would have to leave them for it.
+        barred_to_guests = barred | dict.fromkeys(owners_gone)
         if not request.guaranteed:
-            # Who pushes an owner out of its cells, by what it holds elsewhere, does not get these: it would have to leave them for it.
-            barred |= dict.fromkeys(owners_gone)
-        protected = self._protected(query)
+            return self._search(query, request, barred_to_guests, fits, view, explains=explains)
+        answer = self._search(query, request, barred, fits, view, explains=explains)
+        if isinstance(answer, Place) or not (view.supposes and self._beyond.beside_others(query, fits, view)):
+            return answer
+        guest = replace(request, virtual_cluster=None)
+        return self._search(query, guest, barred_to_guests, fits, view, explains=explains)
+
+    def _search(
+        self,
+        query: Query,
+        request: CellRequest,
+        barred: dict[MachineId, None],
+        fits: Fits,
+        view: ClusterCapacity,
+        *,
+        explains: bool,
+    ) -> Place | Wait | None:
+        """The same for one request, on none of the barred machines."""
+        protected, barred = self._protected(query), dict(barred)
         lacked = False
         # What is there may leave for an owner's job; others take what is left.
         limits = fits.limits if request.guaranteed else TaskLimits.now(query.kind, view, self._work.rows)
@@ -172,7 +178,7 @@ class Cells:
         """Every virtual cluster has cells of its own; a preferred affinity only chooses between places."""
         owner = (
             query.virtual_cluster
-            if query.guaranteed and not self._beyond_its_cells(query, self._where_it_fits(query.kind, view))
+            if query.guaranteed and not self._beyond.alone(query, self._where_it_fits(query.kind, view))
             else None
         )
         return owner, query.affinity if query.affinity.hard else None
@@ -199,7 +205,7 @@ class Cells:
         """It keeps no count: any release may have been enough."""
         return query.tasks
 
-    def _where_it_fits(self, kind: TaskKind, view: ClusterCapacity) -> _Fits:
+    def _where_it_fits(self, kind: TaskKind, view: ClusterCapacity) -> Fits:
         """The chains on which such tasks fit when they are empty, and the machines of these on which they do not."""
         known = self._fits.get(kind.number)
         if known is not None:
@@ -212,13 +218,13 @@ class Cells:
             if fits.any():
                 names.append(chain.name)
                 unfit += [chain.machines[machine] for machine in np.flatnonzero(~fits).tolist()]
-        found = _Fits(tuple(names), tuple(unfit), TaskLimits.when_empty(kind, view, self._work.rows))
+        found = Fits(tuple(names), tuple(unfit), TaskLimits.when_empty(kind, view, self._work.rows))
         self._fits.put(kind.number, found)
         return found
 
-    def _request(self, query: Query, fits: _Fits) -> CellRequest | Wait:
+    def _request(self, query: Query, fits: Fits) -> CellRequest | Wait:
         pinned_cell = pinned_cell_of(query.affinity)
-        owns = query.guaranteed and bool(self._views_of(query, fits, pinned_cell))
+        owns = query.guaranteed and bool(self._beyond.views_of(query, fits, pinned_cell))
         if pinned_cell is not None and not owns:
             why = "not its tenant's" if query.guaranteed else "for work within its tenant's quota only"
             return Wait(WaitReason.TOPOLOGY, f"pinned cell {pinned_cell} is {why}", _asks(query))
@@ -226,7 +232,7 @@ class Cells:
             "query",
             gang_of(query.affinity, query.tasks, query.kind.gpus),
             query.tenant,
-            query.virtual_cluster if owns and not self._beyond_its_cells(query, fits) else None,
+            query.virtual_cluster if owns and not self._beyond.alone(query, fits) else None,
             query.standing,
             pinned_cell=pinned_cell,
             yields_to_downgrade=query.affinity.said is not None and query.affinity.said.yields_to_downgrade,
@@ -234,39 +240,12 @@ class Cells:
             chains=fits.chains,
         )
 
-    def _views_of(self, query: Query, fits: _Fits, pinned_cell: str | None) -> list[tuple[int, VirtualView]]:
-        """The cells of its virtual cluster on which its tasks fit, with the number of their chain: the pinned one, or all others
-        than pinned ones."""
-        cells = self._work.cells
-        number_of = {chain.name: number for number, chain in enumerate(cells.chains)}
-        return [
-            (number_of[key.chain], view)
-            for key, view in cells.views.items()
-            if key.virtual_cluster == query.virtual_cluster and key.chain in fits.chains and key.pinned == pinned_cell
-        ]
-
-    def _beyond_its_cells(self, query: Query, fits: _Fits) -> bool:
-        """Whether its tenant's cells could not hold the job even if nothing else were there, so that only what is idle may: too few
-        GPUs, too few CPUs or too little memory beside them, or too far apart."""
-        if query.kind.gpus == 0 or pinned_cell_of(query.affinity) is not None:
-            return False
-        key = query.kind.number, query.tasks, query.affinity, query.virtual_cluster
-        known = self._beyond.get(key)
-        if known is None:
-            gang = gang_of(query.affinity, query.tasks, query.kind.gpus)
-            views = self._views_of(query, fits, None)
-            known = bool(views) and all(
-                find_places(gang, fits.limits.on_nodes(chain, view.empty())) is None for chain, view in views
-            )
-            self._beyond.put(key, known)
-        return known
-
     def _why_not(
-        self, query: Query, request: CellRequest, barred: Collection[MachineId], fits: _Fits, limits: TaskLimits
+        self, query: Query, request: CellRequest, barred: Collection[MachineId], fits: Fits, limits: TaskLimits
     ) -> Wait:
         """Why there is no place, and for an owner's job that its cells could never hold that they could not."""
         wait, cells = why_not(self._work.cells, request, barred, limits), self._work.cells
-        if request.guaranteed or not query.guaranteed or not self._beyond_its_cells(query, fits):
+        if request.guaranteed or not query.guaranteed or not self._beyond.alone(query, fits):
             return wait
         why = f"that could never hold it, so it uses what others leave idle: {wait.why}"
         return Wait(

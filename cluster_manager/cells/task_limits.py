@@ -6,8 +6,10 @@ on the fullest machine, where they cannot run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from cluster_manager.capacity.tables import MEBIBYTES, MILLICPUS, SHAPE, Integer
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.cells.gang import FreeGpus
 from cluster_manager.cells.nodes import Nodes
+from domain.identifiers import MachineId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +52,13 @@ class TaskLimits:
         """Of the free GPUs of machines, as many as the tasks may use."""
         return free.at_most(self._gpus_of(self.tasks[chain]))
 
-    def on_nodes(self, chain: int, free: FreeGpus) -> FreeGpus:
-        """Of the free GPUs of virtual nodes, as many as the tasks may use whatever machines the nodes are bound to."""
-        return free.at_most(self._gpus_of(self._tasks_on(free.nodes, chain)))
+    def on_nodes(self, chain: int, free: FreeGpus, taken: Mapping[int, int] = MappingProxyType({})) -> FreeGpus:
+        """Of the free GPUs of virtual nodes, as many as the tasks may use whatever machines the nodes are bound to; on those of
+        `taken` only so many tasks."""
+        tasks = self._tasks_on(free.nodes, chain)
+        for node, most in taken.items():
+            tasks[node] = min(int(tasks[node]), most)
+        return free.at_most(self._gpus_of(tasks))
 
     def _tasks_on(self, nodes: Nodes, chain: int) -> Integers:
         """Of a part of a machine, the part of what the machine allows, rounded up."""
@@ -64,3 +71,12 @@ class TaskLimits:
         """The most GPUs that are too few for one task more."""
         gpus: Integers = (tasks + 1) * self.gpus - 1
         return gpus
+
+
+class Fits(NamedTuple):
+    """Where tasks of one kind fit on empty machines."""
+
+    chains: tuple[str, ...]
+    unfit: tuple[MachineId, ...]
+    """The machines of these chains on which they do not."""
+    limits: TaskLimits

@@ -191,6 +191,19 @@ def test_packing_could_hold_what_fits_on_one_machine_or_into_one_rack() -> None:
     assert refused(divided, job(2, 1, JobAffinity(SWITCH))) is None
 
 
+def test_cells_could_hold_close_together_only_what_their_machines_have_cpus_for() -> None:
+    """A machine has 96 CPUs."""
+    empty, machine = EmptyRegion(region(in_cells())), JobAffinity(CellAffinity("node"))
+
+    def tasks_of(cpus: float, tasks: int, affinity: JobAffinity) -> JobSpecification:
+        return replace(job(tasks, 1, affinity), resources=TaskResources(gpus=1, cpus=cpus, memory_gib=1.0))
+
+    assert refused(empty, tasks_of(48.0, 2, machine)) is None
+    assert refused(empty, tasks_of(48.0, 3, machine)) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+    assert refused(empty, tasks_of(48.0, 4, JobAffinity(ROW))) is None
+    assert refused(empty, tasks_of(48.0, 5, JobAffinity(ROW))) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+
+
 def test_every_mechanism_has_cells_called_machine_and_rack() -> None:
     (chain,) = chains_of(in_cells(), in_cells().cells.hierarchies)
     assert (chain.level_called("machine"), chain.level_called("rack")) == (4, 5)

@@ -331,18 +331,51 @@ def test_what_is_supposed_counts_and_is_forgotten_again() -> None:
 def test_jobs_of_one_workload_share_what_their_owner_has() -> None:
     """Places of earlier jobs are supposed to be taken while the next one is tried, with the cells that they are."""
     world = World(owner(A, ("H100", "node", 1)), owner(B, ("H100", "node", 3)))
-    for gpus, second_fits in ((4, True), (8, False)):
+    for gpus, fits_beside_it in ((4, True), (8, False)):
         query = world.query(1, gpus, "a")
         first = world.find(query)
         assert isinstance(first, Place)
         world.view.suppose_charged(first.entries)
         second = world.mechanism.find(query, world.view)
-        assert isinstance(second, Place) == second_fits
-        if isinstance(second, Place):
-            assert machines(second, world) == machines(first, world)
-            assert not second.tasks[0, 3] & first.tasks[0, 3]
+        assert isinstance(second, Place)
+        assert (second.cells is not None) == fits_beside_it
+        assert (machines(second, world) == machines(first, world)) == fits_beside_it
+        assert not (fits_beside_it and second.tasks[0, 3] & first.tasks[0, 3])
         world.view.end_supposing()
         world.check()
+
+
+def test_a_job_that_its_owner_has_no_cells_for_beside_another_one_uses_what_is_idle_only() -> None:
+    """It evicts nobody; and it waits for its owner's cells where these would do, with nothing but the workload in them."""
+    world = World(owner(A, ("H100", "node", 2)), owner(B, ("H100", "node", 2)))
+    world.start("own", world.query(1, 8, "a", priority=0))
+    for machine in ("a0", "a1"):
+        world.view.set_machine_state(MachineId(machine), MachineState.DOWN)
+    query = world.query(1, 8, "a")
+    first = world.find(query)
+    assert isinstance(first, Place)
+    world.view.suppose_charged(first.entries)
+    assert isinstance(world.mechanism.find(query, world.view), Shortfall), "two cells are enough for both"
+    third = world.query(2, 8, "a")
+    place = world.mechanism.find(third, world.view)
+    assert isinstance(place, Place)
+    assert place.cells is None
+    world.view.end_supposing()
+    world.start("guest", world.query(4, 4, "guest", guaranteed=False, evict=False))
+    world.view.suppose_charged(first.entries)
+    assert isinstance(world.mechanism.find(third, world.view), Shortfall)
+
+
+def test_what_other_jobs_take_of_the_cpus_counts() -> None:
+    world = World(owner(A, ("H100", "node", 1)), owner(B, ("H100", "node", 3)))
+    first = world.find(world.query(1, 1, "a", cpus=60.0))
+    assert isinstance(first, Place)
+    assert first.cells is not None
+    world.view.suppose_charged(first.entries)
+    for tasks, in_its_cells in ((3, True), (4, False)):
+        second = world.mechanism.find(world.query(tasks, 1, "a", cpus=12.0), world.view)
+        assert isinstance(second, Place)
+        assert (second.cells is not None) == in_its_cells
 
 
 def test_what_others_suppose_is_left_alone() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from cluster_manager.tuning.tune import Tune
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity
 from domain.cells import CellHierarchy, CellLevel, ClusterCells
 from domain.declared_cells import DeclaredCells, DeclaredVirtualCluster
 from domain.eviction import VictimChoice
@@ -15,7 +16,7 @@ from domain.identifiers import ANY_GPU_MODEL, ClusterId, JobName, RackId, Region
 from domain.resources import Quota, TaskResources
 from domain.tenant import Tenant
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
-from formats.scheduler_file import EvictionSection
+from formats.scheduler_file import CompactionSection, EvictionSection, ReservationsSection
 from formats.trace_workload import MODEL_LABEL
 from global_scheduler.levels.attained_service import AttainedService
 from regional_scheduler.elastic.lyra import LyraElastic
@@ -45,14 +46,14 @@ class MixedWorld:
 
 
 def mixed_world(choose: Choices) -> MixedWorld:
-    """One or two regions, up to eight workloads."""
+    """One or two regions, up to ten workloads."""
     regions = tuple(_region(choose, name) for name in ("east", "west")[: 1 + choose.one_in(4)])
     divided = [cluster for region in regions for cluster in region.clusters if cluster.mechanism == "cells"]
     tenants = tuple(_tenant(choose, number, divided) for number in range(len(TENANTS)))
     fleet = Fleet(regions)
     if any(tenant.virtual_clusters for tenant in tenants):
         fleet = fleet_with_virtual_clusters(fleet, declarations_of(tenants))
-    workloads = tuple(_workload(choose, number) for number in range(2 + choose.below(7)))
+    workloads = tuple(_workload(choose, number) for number in range(2 + choose.below(9)))
     lenders = [cluster for region in regions for cluster in region.clusters if cluster.cluster.endswith("serving")]
     return MixedWorld(fleet, tenants, workloads, _loans(choose, lenders), _policy(choose), _settings(choose))
 
@@ -113,7 +114,17 @@ def _job(choose: Choices, name: str) -> JobSpecification:
         work,
         max_tasks=greatest if greatest > tasks else 0,
         consolidate=choose.one_in(4),
+        affinity=_affinity(choose),
+        across_clusters=choose.one_in(6),
     )
+
+
+def _affinity(choose: Choices) -> JobAffinity:
+    """Mostly none."""
+    if not choose.one_in(4):
+        return NO_JOB_AFFINITY
+    within = choose.of((None, CellAffinity("machine", hard=False), CellAffinity("machine", hard=True)))
+    return JobAffinity(within, yields_to_downgrade=choose.one_in(2))
 
 
 def _loans(choose: Choices, lenders: list[Cluster]) -> LoanSchedule:
@@ -154,5 +165,7 @@ def _settings(choose: Choices) -> SimulationSettings:
             evictions_per_workload_and_hour=choose.of((None, 2)),
             victims=VictimChoice.LEAST_WORK_DESTROYED,
         ),
+        compaction=CompactionSection(enabled=choose.one_in(3), restart_s=10.0),
+        reservations=ReservationsSection(enabled=choose.one_in(3), after_s=100.0, least_gpus=3, start_up_s=20.0),
         check_every_events=1,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import event, given, settings
@@ -16,21 +17,20 @@ from simulator.validate import validate
 from tests.cluster_manager.cells.worlds import Choices, choices
 from tests.examples import examples
 from tests.simulator.engine.checked_run import Record
-from tests.simulator.engine.mixed_worlds import mixed_world
+from tests.simulator.engine.mixed_worlds import MixedWorld, mixed_world
 from tests.simulator.engine.profiled_run import PROFILES
 
 MOST_EVENTS = 4_000
-"""What is not over by then turns in a circle: a world has eight workloads and a few machines."""
-ACTIONS = ("evicting", "downgraded", "resized", "tuned", "loaned", "reclaimed")
+"""What is not over by then turns in a circle: a world has ten workloads and a few machines."""
+ACTIONS = ("evicting", "downgraded", "resized", "tuned", "loaned", "reclaimed", "reserved", "migrating")
 
 
 class Endless(Exception):
     """More events than so few workloads need."""
 
 
-def run_mixed(choose: Choices) -> Counter[str]:
-    """How often each kind of event was in the run, which is checked as a whole."""
-    world = mixed_world(choose)
+def log_of(world: MixedWorld) -> list[Record]:
+    """The log of a run, which is checked as a whole."""
     log: list[Record] = []
 
     def keep(told: Event) -> None:
@@ -49,30 +49,39 @@ def run_mixed(choose: Choices) -> Counter[str]:
     check_conservation(record)
     ends = set(record.workloads.end.tolist())
     assert ends <= {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED, WorkloadEnd.FAILED}, ends
-    report = validate(
-        log,
-        world.fleet,
-        world.tenants,
-        complete=True,
-        rule=world.settings.eviction.rule(world.policy.eviction),
-        profiles=PROFILES,
-    )
     if ends != {WorkloadEnd.REFUSED}:
+        rule = world.settings.eviction.rule(world.policy.eviction)
+        report = validate(log, world.fleet, world.tenants, complete=True, rule=rule, profiles=PROFILES)
         assert report.valid, str(report)
-    return Counter(str(told["event"]) for told in log)
+    return log
 
 
-@settings(max_examples=examples(60))
-@given(choices(150))
+@settings(max_examples=examples(40))
+@given(choices(200))
 def test_never_an_invariant_broken_where_everything_meets(choose: Choices) -> None:
-    counts = run_mixed(choose)
+    counts = Counter(str(told["event"]) for told in log_of(mixed_world(choose)))
     for action in ACTIONS:
         event(f"{action}: {bool(counts[action])}")
 
 
+def assert_the_same_without_memory(world: MixedWorld) -> None:
+    """The same but for the sentences that say why somebody waits."""
+    forgetful = replace(world, settings=world.settings.model_copy(update={"negative_cache": False}))
+    remembered, planned_anew = (
+        [told for told in log_of(one) if told["event"] != "waiting"] for one in (world, forgetful)
+    )
+    assert remembered == planned_anew
+
+
+@settings(max_examples=examples(20))
+@given(choices(200))
+def test_never_another_decision_without_the_memory_of_refusals(choose: Choices) -> None:
+    assert_the_same_without_memory(mixed_world(choose))
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-@settings(max_examples=20_000)
-@given(choices(150))
+@settings(max_examples=10_000)
+@given(choices(200))
 def test_never_an_invariant_broken_in_a_long_search(choose: Choices) -> None:
-    run_mixed(choose)
+    assert_the_same_without_memory(mixed_world(choose))
