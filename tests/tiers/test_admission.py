@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from services.database import token_store
@@ -292,8 +292,8 @@ def test_streams_that_are_open_to_everybody_are_bounded_and_checks_are_always_an
             assert "16 streams of health checks and reflection are under way here" in str(error.details())
             assert _retry_after_s(error) == 1.0
             reflection: Any = cast(Any, reflection_pb2_grpc.ServerReflectionStub)(channel)
-            asked = cast(Any, reflection_pb2).ServerReflectionRequest(list_services="")
-            assert (await _refusal(reflection.ServerReflectionInfo(iter([asked])).read())).code() == error.code()
+            # Nothing is sent: the client's own error, that the stream was over by then, would stand before the answer.
+            assert (await _refusal(reflection.ServerReflectionInfo().read())).code() == error.code()
             assert (
                 await health.Check(health_pb2.HealthCheckRequest())
             ).status == health_pb2.HealthCheckResponse.NOT_SERVING
