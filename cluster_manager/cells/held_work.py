@@ -23,7 +23,7 @@ from cluster_manager.cells.work import Placement, Work
 from cluster_manager.mechanism import CellChange
 from cluster_manager.recently_used import RecentlyUsed
 from domain.cells import CellUse, TaskCellUse, downgraded
-from domain.identifiers import JobName, MachineId
+from domain.identifiers import JobName, MachineId, TenantId
 from domain.placement import AttemptKey, Holding, TaskPlacement, order_of_holding
 
 _NO_REVISION = -1
@@ -210,15 +210,18 @@ class HeldWork:
         """What the attempt holds. Raises KeyError."""
         return self._held[attempt][0]
 
-    def machines_of_owners_supposed_gone(self, view: ClusterCapacity) -> list[MachineId]:
-        """Where attempts that are supposed to leave have cells of their virtual clusters. To be asked before `suppose`."""
+    def machines_of_owners_supposed_gone(
+        self, view: ClusterCapacity, but_not_of: TenantId | None = None
+    ) -> list[MachineId]:
+        """Where attempts (but not those of this tenant) that are supposed to leave have cells of their virtual clusters. To be asked
+        before `suppose`."""
         work, chains = self.cells.work, self.cells.chains
         return [
             chains[task.chain].machines[task.machine]
             for _, released in view.suppositions()
             if released is not None
             for key in self.keys_of(released)
-            if work[key].view is not None
+            if work[key].view is not None and work[key].request.tenant != but_not_of
             for task in work[key].tasks
         ]
 

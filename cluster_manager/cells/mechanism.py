@@ -21,7 +21,7 @@ from cluster_manager.cells.beyond_cells import BeyondCells
 from cluster_manager.cells.decisions import TOO_FEW_AMOUNTS, asked_cells, find_place, owned_cells, why_not
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
-from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, is_guaranteed
+from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, machines_of_its_cells
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.task_limits import Fits, TaskLimits
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
@@ -84,11 +84,25 @@ class Cells:
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
         """See `cells.guaranteed` and `cells.opportunistic` for the place and its victims."""
         if query.kind.gpus == 0:
-            found = self._packing.find(query, view)
-            evicts_owner = isinstance(found, Place) and any(victim.cells for victim in found.victims)
-            return Shortfall(query.tasks - 1) if evicts_owner else found
+            return self._find_without_gpus(query, view)
         answer = self._answer(query, view, explains=False)
         return answer if isinstance(answer, Place) else Shortfall(query.tasks - 1)
+
+    def _find_without_gpus(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
+        """By packing. Of owners whom the workload pushes out elsewhere it gets no CPUs or memory: see `_answer`."""
+        supposed = sum(1 for _ in view.suppositions())
+        if supposed:
+            self._work.bring_up_to_date(view)
+            gone = self._work.machines_of_owners_supposed_gone(view, but_not_of=query.tenant)
+            rows = np.array(sorted({view.number_of(machine) for machine in gone}), np.int64)
+            left = np.zeros((len(rows), ENTRY_COLUMNS), np.int64)
+            left[:, MILLICPUS:RESOURCES] = np.maximum(view.arrays.state[rows, MILLICPUS:RESOURCES], 0)
+            left[:, MACHINE] = rows
+            view.suppose_charged(left)
+        found = self._packing.find(query, view)
+        view.end_supposing(kept=supposed)
+        evicts_owner = isinstance(found, Place) and any(victim.cells for victim in found.victims)
+        return Shortfall(query.tasks - 1) if evicts_owner else found
 
     def why_waiting(self, query: Query, view: ClusterCapacity) -> WhyWaiting | None:
         """See `WaitReason`; remembered as long as the cells are the same."""
@@ -322,14 +336,25 @@ class Cells:
         candidates = [
             Candidate(
                 holding,
-                view.entries_of(holding.key),
+                entries,
                 evictable=_may_evict(query, holding),
                 of_others=holding.tenant not in (query.tenant, NO_TENANT),
             )
             for holding, leaving in view.held()
-            if not (leaving or is_guaranteed(holding) or holding.key in victims or holding.key in gone)
+            if not (leaving or holding.key in victims or holding.key in gone)
+            and len(entries := self._not_in_its_cells(holding, view))
         ]
         return attempts_making_room(lacking, candidates, owned)
+
+    @staticmethod
+    def _not_in_its_cells(holding: Holding, view: ClusterCapacity) -> Integers:
+        """What the attempt takes of machines on which it is guaranteed nothing."""
+        entries = view.entries_of(holding.key)
+        if not holding.cells:
+            return entries
+        numbers = view.layout.number_of_machine
+        own = [numbers[machine] for machine in machines_of_its_cells(holding) if machine in numbers]
+        return entries[~np.isin(entries[:, MACHINE], own)]
 
     def _owned_rows(self, query: Query, placement: Placement, view: ClusterCapacity) -> frozenset[int]:
         """The machines, by row, of which an owner's job takes no more CPUs and memory than come with its GPUs."""

@@ -1,9 +1,10 @@
 """Who leaves so that owners have the CPUs and the memory that come with their GPUs.
 
-Rule: of the attempts that are guaranteed nothing on these machines, those without GPUs leave first, then in the order of
-eviction, each only where something is lacking still and no later one makes up for it. Whatever an owner takes beyond the share of the machine that its GPUs
-are, only those leave for it that it may evict by standing.
-Invariant: work in cells of a virtual cluster never leaves.
+Rule: of the attempts that are guaranteed nothing on these machines those of the worst standing leave first, of one standing those
+without GPUs, then in the order of eviction, each only where something is lacking still and no later one makes up for it. Whatever an owner takes beyond the share of the machine that its GPUs
+are, only those leave for it that it may evict by standing. Standing goes before GPUs: where a better one left for what a worse one holds, it
+could push the owner out elsewhere, by standing, and all three would go on like that without end.
+Invariant: work in cells of a virtual cluster never leaves for what it holds on their machines.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from typing import NamedTuple
 from cluster_manager.capacity.attempts import OrderKey, order_key
 from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.tables import MEBIBYTES, MILLICPUS, RESOURCES, Integers
+from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding
 
 
 class Candidate(NamedTuple):
-    """An attempt that is guaranteed nothing."""
+    """An attempt that is guaranteed nothing on some machines."""
 
     holding: Holding
     entries: Integers
-    """[machine, as in AttemptArrays] what it takes."""
+    """[machine, as in AttemptArrays] what it takes of these."""
     evictable: bool
     """Whether the owner's job may evict it by standing."""
     of_others: bool
     """Whether it is another tenant's than the owner's job."""
 
 
-def is_guaranteed(holding: Holding) -> bool:
-    """Whether any job of the attempt is in cells of a virtual cluster."""
-    return any(not use.downgraded for _, use in holding.cells)
+def machines_of_its_cells(holding: Holding) -> frozenset[MachineId]:
+    """Where jobs of the attempt are in cells of a virtual cluster: there it is guaranteed what it holds, and nowhere else."""
+    in_cells = {job for job, use in holding.cells if not use.downgraded}
+    return frozenset(placement.machine for placement in holding.placements if placement.job in in_cells)
 
 
 def attempts_making_room(
@@ -43,7 +46,7 @@ def attempts_making_room(
     """
     lack = {row: still.copy() for row, still in lacking.items()}
     going: list[tuple[AttemptKey, list[Integers]]] = []
-    for holding, entries, evictable, of_others in sorted(candidates, key=_without_gpus_first):
+    for holding, entries, evictable, of_others in sorted(candidates, key=_worst_first):
         there = [entry for entry in entries if int(entry[MACHINE]) in lack]
         helps = any(
             (lack[int(entry[MACHINE])][[MILLICPUS, MEBIBYTES]] > 0).any()
@@ -72,6 +75,7 @@ def _without_needless(
     return tuple(needed)
 
 
-def _without_gpus_first(candidate: Candidate) -> tuple[bool, OrderKey]:
+def _worst_first(candidate: Candidate) -> tuple[int, int, bool, OrderKey]:
     holding = candidate.holding
-    return any(placement.gpu_indices for placement in holding.placements), order_key(holding)
+    has_gpus = any(placement.gpu_indices for placement in holding.placements)
+    return -holding.standing.priority, -holding.standing.level, has_gpus, order_key(holding)

@@ -1,8 +1,8 @@
 """I6: who owns cells never waits for them: a request that its virtual cluster has room for finds its place (HiveD §3.2).
 
 A log does not say which virtual cells are in use, but of tenants that own whole machines of a hierarchy and nothing else
-there it can be told: as many of their cells are in use as machines have guaranteed work of theirs, or tasks of theirs without GPUs, whose CPUs nobody takes
-from them. A workload within quota of one job, whose
+there it can be told: as many of their cells are in use as machines have guaranteed work of theirs, or tasks of theirs with more CPUs or memory than the share of
+their GPUs, which leave by the common rule of eviction. A workload within quota of one job, whose
 tasks fit on machines that its tenant owns and does not use, must not be found waiting for room. While machines of the
 hierarchy are out of use nothing is checked, and work that is leaving counts as there.
 """
@@ -17,7 +17,7 @@ from domain.fleet import Cluster, Fleet, Machine
 from domain.identifiers import ANY_GPU_MODEL
 from simulator.validation.gangs import JobDemand
 from simulator.validation.lives import AttemptLife, WorkloadLife
-from simulator.validation.machines import Machines
+from simulator.validation.machines import Claim, Machines
 from simulator.validation.record_fields import Record
 from simulator.validation.report import Findings, Invariant
 
@@ -36,7 +36,7 @@ class _OwnedMachines:
     machines: tuple[str, ...]
     """All of the hierarchy."""
     in_use: dict[str, dict[str, None]] = field(default_factory=dict)
-    """The tenant's attempts by machine: those that use cells there, and such as have tasks without GPUs."""
+    """The tenant's attempts by machine: those that use cells there, and such as hold more than the share of their GPUs."""
 
     def hold(self, attempt: str, machines: Sequence[str]) -> None:
         for machine in machines:
@@ -80,7 +80,7 @@ class SharingSafety:
     def dispatched(self, life: WorkloadLife, attempt: AttemptLife) -> None:
         """The attempt uses cells from now on, if it does, and the CPUs of machines."""
         in_cells = attempt.virtual_cluster == life.tenant
-        held = [claim.machine.name for claim in attempt.planned if in_cells or not claim.gpus]
+        held = [claim.machine.name for claim in attempt.planned if in_cells or _exceeds_its_share(claim)]
         for owned in self._owned.get(life.tenant, ()):
             owned.hold(attempt.name, held)
 
@@ -137,6 +137,13 @@ def reason_of_wait(record: Record) -> str | None:
 
 def _is_machine(chain: Chain, level: str) -> bool:
     return chain.level_called(level) == chain.machine_level
+
+
+def _exceeds_its_share(claim: Claim) -> bool:
+    """Whether the task holds more CPUs or memory than the part of the machine that its GPUs are."""
+    machine, gpus = claim.machine, len(claim.gpus)
+    cpus, memory = claim.millicpus * machine.gpus, claim.mebibytes * machine.gpus
+    return cpus > machine.millicpus * gpus or memory > machine.mebibytes * gpus
 
 
 def _tasks_on(machine: Machine, job: JobDemand) -> int:
