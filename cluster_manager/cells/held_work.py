@@ -243,6 +243,22 @@ class HeldWork:
                 unknown += [view.layout.machine_ids[row] for row in entries[:, MACHINE].tolist()]
         return unknown
 
+    def own_gpus(self, placement: Placement) -> dict[int, int]:
+        """By the row of the machine: of the virtual nodes that the guaranteed placement is in all GPUs, where nothing else is in the
+        node but what leaves for it, and else those that it takes."""
+        if placement.view is None:
+            return {}
+        view = self.cells.views[placement.view]
+        own: dict[int, int] = {}
+        taken: dict[tuple[int, int], int] = {}
+        for task in placement.tasks:
+            there = int(self.rows[task.chain][task.machine]), view.node_of(task.pairs[0])[0]
+            taken[there] = taken.get(there, 0) + task.bits.bit_count()
+        for (row, node), gpus in taken.items():
+            others = [key for key in view.users(node, view.nodes.full[node]) if key not in placement.victims]
+            own[row] = own.get(row, 0) + (gpus if others else int(view.nodes.sizes[node]))
+        return own
+
     def machines_supposed_taken(self, keys: Collection[Hashable]) -> list[MachineId]:
         """The machines of such of this work as is only supposed to be there."""
         work, chains = self.cells.work, self.cells.chains

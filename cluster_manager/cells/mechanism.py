@@ -357,15 +357,16 @@ class Cells:
         return entries[~np.isin(entries[:, MACHINE], own)]
 
     def _owned_rows(self, query: Query, placement: Placement, view: ClusterCapacity) -> frozenset[int]:
-        """The machines, by row, of which an owner's job takes no more CPUs and memory than come with its GPUs."""
-        if not placement.request.guaranteed:
+        """The machines, by row, of which an owner's job takes no more CPUs and memory than come with its GPUs, or with its tenant's
+        cells there where nothing else is in these."""
+        if placement.view is None:
             return frozenset()
-        arrays = view.arrays
+        arrays, own_gpus = view.arrays, self._work.own_gpus(placement)
         rows: list[int] = []
         for there in self._on_machines(query, placement, view):
             capacity = arrays.shapes[arrays.fixed[there.row, SHAPE]]
-            takes = np.array(there.takes, np.int64)
-            if (takes[MILLICPUS:] * capacity[GPUS] <= capacity[MILLICPUS:RESOURCES] * takes[GPUS]).all():
+            takes = np.array(there.takes[MILLICPUS:], np.int64)
+            if (takes * capacity[GPUS] <= capacity[MILLICPUS:RESOURCES] * own_gpus[there.row]).all():
                 rows.append(there.row)
         return frozenset(rows)
 

@@ -193,13 +193,23 @@ def test_never_waits_for_other_tenants_work_without_gpus() -> None:
     assert place.own_cells == (key_of("cpus0"),)
 
 
-def test_beyond_the_share_of_the_gpus_only_standing_counts() -> None:
-    world = World(owner(A, ("H100", "node", 4)))
+@pytest.mark.parametrize("level", ["node", "socket"])
+def test_beyond_the_share_of_its_cells_only_standing_counts(level: str) -> None:
+    """Half of the GPUs of a machine: all of its CPUs are the owner's where the machine is, and else half of them."""
+    world = World(owner(A, ("H100", level, 4)))
     fill_with_cpu_jobs(world, Standing(0, 0), "other")
-    assert isinstance(world.find(world.query(1, 4, "a", cpus=60.0)), Shortfall), (
-        "half of the GPUs, but more of the CPUs"
-    )
     assert isinstance(world.find(world.query(1, 4, "a", cpus=40.0)), Place)
+    assert isinstance(world.find(world.query(1, 4, "a", cpus=60.0)), Place if level == "node" else Shortfall)
+
+
+def test_beside_other_work_in_its_cell_a_job_has_what_comes_with_its_gpus() -> None:
+    world = World(owner(A, ("H100", "node", 1)))
+    first = world.start("first", world.query(1, 2, "a", cpus=24.0))
+    (machine,) = machines(first, world)
+    busy = TaskPlacement(JobName("cpus"), 0, world.view.cluster, MachineId(machine), (), 72_000, 0)
+    world.view.hold(Holding(key_of("cpus"), Standing(0, 0), 0.0, (busy,), tenant=TenantId("other")))
+    assert isinstance(world.find(world.query(1, 4, "a", cpus=60.0)), Shortfall)
+    assert isinstance(world.find(world.query(1, 4, "a", cpus=48.0)), Place)
 
 
 def test_ones_own_work_without_gpus_leaves_by_standing_alone() -> None:

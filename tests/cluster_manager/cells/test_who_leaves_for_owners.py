@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from cluster_manager.mechanism import Place
 from domain.cells import CellHierarchy, ClusterCells
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, GpuModel, JobName, MachineId, TenantId
+from domain.placement import Holding, TaskPlacement
 from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
@@ -18,7 +20,8 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Lot
 from tests.cluster_manager.cells.test_cells_in_a_region import LEVELS, SharedRegion, cpus, gpus, virtual_cluster
-from tests.cluster_manager.fleets import A100, H100, cluster, gpu_machine, region
+from tests.cluster_manager.cells.test_cells_mechanism import World
+from tests.cluster_manager.fleets import A100, H100, cluster, gpu_machine, key_of, region
 from tests.cluster_manager.inventory_worlds import workload_of
 
 
@@ -52,14 +55,15 @@ def part(model: GpuModel, count: int) -> JobSpecification:
     return JobSpecification(JobName("job"), 1, TaskResources(gpus=count, gpu_model=model), Emulated(1.0))
 
 
-def test_who_pushes_an_owner_out_elsewhere_does_not_get_its_cells() -> None:
+@pytest.mark.parametrize("second", [part(H100, 4), cpus(10.0)], ids=["gpus", "cpus"])
+def test_who_pushes_an_owner_out_elsewhere_does_not_get_its_cells(second: JobSpecification) -> None:
     """Each could have the other leave for ever: by standing where none has cells, and as the owner where one has."""
     divided = ClusterCells((CellHierarchy("H100", H100, LEVELS),), (virtual_cluster("owner", ("node", 1)),))
     in_cells = replace(cluster("cells", [gpu_machine("h0")]), mechanism="cells", cells=divided)
     capacity = RegionCapacity(region(in_cells, cluster("packed", [gpu_machine("p0", 8, A100)])))
     workloads: dict[str, tuple[Workload, Standing]] = {}
     for name, tenant, standing, jobs in (
-        ("better", "guest", Standing(1, 0), (part(A100, 8), part(H100, 4))),
+        ("better", "guest", Standing(1, 0), (part(A100, 8), second)),
         ("owner's", "owner", Standing(3, 0), (part(H100, 8), part(A100, 2))),
     ):
         workload = workload_of(name, *jobs)
@@ -80,3 +84,42 @@ def test_who_pushes_an_owner_out_elsewhere_does_not_get_its_cells() -> None:
                 capacity.release(victim)
             started.append((name, [victim.workload for victim in plan.evictions]))
     assert started == [("better", []), ("owner's", ["better"])]
+
+
+def test_the_worst_standing_leaves_first_whatever_it_holds() -> None:
+    """Were it the one without GPUs, it could in turn push the owner out elsewhere, by standing, while others fill its place."""
+    world = World(virtual_cluster("a", ("node", 4)))
+    for number in range(4):
+        machine = MachineId(f"h{number}")
+        for name, priority, gpus_there, millicpus in (("better", 0, (), 40_000), ("worse", 1, (0, 1, 2, 3), 50_000)):
+            task = TaskPlacement(JobName("job"), 0, world.view.cluster, machine, gpus_there, millicpus, 0)
+            key = key_of(f"{name}-{number}")
+            world.view.hold(Holding(key, Standing(priority, 0), 0.0, (task,), tenant=TenantId("guest")))
+    place = world.start("owner", world.query(1, 4, "a", priority=5, cpus=40.0))
+    assert [victim.key.workload for victim in place.victims] == ["worse-0"]
+
+
+def test_cells_elsewhere_keep_no_cpus_of_other_owners() -> None:
+    world = World(virtual_cluster("a", ("node", 3)), virtual_cluster("b", ("node", 1)))
+    cells = world.find(world.query(1, 8, "b"))
+    assert isinstance(cells, Place)
+    assert cells.cells is not None
+    (in_cells,) = world.placements(cells)
+    without_gpus = tuple(
+        TaskPlacement(JobName("cpus"), number, world.view.cluster, MachineId(name), (), 90_000, 0)
+        for number, name in enumerate(name for name in ("h0", "h1", "h2", "h3") if name != in_cells.machine)
+    )
+    key = key_of("b")
+    world.view.hold(
+        Holding(
+            key,
+            Standing(0, 0),
+            0.0,
+            (in_cells, *without_gpus),
+            cells=((in_cells.job, cells.cells),),
+            tenant=TenantId("b"),
+        )
+    )
+    place = world.start("owner", world.query(1, 8, "a", priority=5))
+    assert [victim.key for victim in place.victims] == [key]
+    assert place.own_cells == (key,)
