@@ -28,11 +28,11 @@ JOBS_REMEMBERED: Final = 4096
 class BeyondCells:
     """Of one cluster. A pinned cell is asked for by name: nothing takes its place."""
 
-    __slots__ = ("_alone", "_work")
+    __slots__ = ("_known", "_work")
 
     def __init__(self, work: HeldWork) -> None:
         self._work = work
-        self._alone: RecentlyUsed[Hashable, bool] = RecentlyUsed(JOBS_REMEMBERED)
+        self._known: RecentlyUsed[Hashable, bool] = RecentlyUsed(JOBS_REMEMBERED)
 
     def views_of(self, query: Query, fits: Fits, pinned_cell: str | None) -> list[tuple[int, VirtualView]]:
         """The cells of its virtual cluster on which its tasks fit, with the number of their chain: the pinned one, or all others
@@ -45,26 +45,34 @@ class BeyondCells:
             if key.virtual_cluster == query.virtual_cluster and key.chain in fits.chains and key.pinned == pinned_cell
         ]
 
-    def alone(self, query: Query, fits: Fits) -> bool:
-        """Whether the cells could not hold the job with nothing else there."""
-        if query.kind.gpus == 0 or pinned_cell_of(query.affinity) is not None:
-            return False
-        key = query.kind.number, query.tasks, query.affinity, query.virtual_cluster
-        known = self._alone.get(key)
-        if known is None:
-            gang = gang_of(query.affinity, query.tasks, query.kind.gpus)
-            views = self.views_of(query, fits, None)
-            known = bool(views) and all(
-                find_places(gang, fits.limits.on_nodes(chain, view.empty())) is None for chain, view in views
-            )
-            self._alone.put(key, known)
-        return known
-
-    def beside_others(self, query: Query, fits: Fits, capacity: ClusterCapacity) -> bool:
-        """Whether the cells could not hold the job with nothing there but what is supposed: the other jobs of its workload that
-        have a place. To be asked after `HeldWork.suppose`."""
+    def has_too_few_gpus(self, query: Query, fits: Fits) -> bool:
+        """Whether the cells have fewer GPUs in any chain than the job asks for."""
         if pinned_cell_of(query.affinity) is not None:
             return False
+        views = self.views_of(query, fits, None)
+        return bool(views) and query.tasks * query.kind.gpus > max(int(view.nodes.sizes.sum()) for _, view in views)
+
+    def asked_for(self, query: Query, fits: Fits, capacity: ClusterCapacity) -> bool:
+        """Whether the cells, which have no place for the job, could not hold it even with nothing there but what is supposed: the
+        other jobs of its workload that have a place."""
+        if pinned_cell_of(query.affinity) is not None:
+            return False
+        return self._alone(query, fits) or (capacity.supposes and self._beside_others(query, fits, capacity))
+
+    def _alone(self, query: Query, fits: Fits) -> bool:
+        key = query.kind.number, query.tasks, query.affinity, query.virtual_cluster
+        known = self._known.get(key)
+        if known is None:
+            gang = gang_of(query.affinity, query.tasks, query.kind.gpus)
+            known = all(
+                find_places(gang, fits.limits.on_nodes(chain, view.empty())) is None
+                for chain, view in self.views_of(query, fits, None)
+            )
+            self._known.put(key, known)
+        return known
+
+    def _beside_others(self, query: Query, fits: Fits, capacity: ClusterCapacity) -> bool:
+        """To be asked after `HeldWork.suppose`."""
         gang = gang_of(query.affinity, query.tasks, query.kind.gpus)
         return all(
             find_places(

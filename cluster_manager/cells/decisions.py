@@ -14,8 +14,6 @@ from cluster_manager.cells.task_limits import TaskLimits
 from cluster_manager.cells.work import Placement, Wait, WaitReason
 from domain.identifiers import MachineId
 
-TOO_FEW_AMOUNTS = "machines whose GPUs are free have too few CPUs or too little memory left"
-
 
 def decide(
     cells: CellCluster,
@@ -46,12 +44,8 @@ def find_place(
     return place_guaranteed(cells, request, barred, protected, limits)
 
 
-def why_not(
-    cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = (), limits: TaskLimits | None = None
-) -> Wait:
-    """Why the request, which has no place within the limits, has none. Raises UnknownCells."""
-    if limits is not None and find_place(cells, request, barred) is not None:
-        return Wait(WaitReason.IN_USE, TOO_FEW_AMOUNTS, asked_cells(request))
+def why_not(cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = ()) -> Wait:
+    """Why the request, which has no place, has none. Raises UnknownCells."""
     if not request.guaranteed:
         return Wait(WaitReason.NOTHING_IDLE, "not enough GPUs are idle and close enough", asked_cells(request))
     views = cells.views_for(request)

@@ -18,10 +18,10 @@ from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import TIER, UNFIT, TaskKind
 from cluster_manager.cells.beyond_cells import BeyondCells
-from cluster_manager.cells.decisions import TOO_FEW_AMOUNTS, asked_cells, find_place, owned_cells, why_not
+from cluster_manager.cells.decisions import asked_cells, find_place, owned_cells, why_not
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
-from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, machines_of_its_cells
+from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, not_in_its_cells
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.task_limits import Fits, TaskLimits
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
@@ -53,6 +53,8 @@ NO_WAIT = Wait(WaitReason.IN_USE, "")
 KINDS_REMEMBERED = 4096
 MOST_ROUNDS = 16
 """Places tried for one query because machines lack CPUs or memory for it."""
+
+TOO_FEW_AMOUNTS = "machines whose GPUs are free have too few CPUs or too little memory left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Cells:
         if not request.guaranteed:
             return self._search(query, request, barred_to_guests, fits, view, explains=explains)
         answer = self._search(query, request, barred, fits, view, explains=explains)
-        if isinstance(answer, Place) or not (view.supposes and self._beyond.beside_others(query, fits, view)):
+        if isinstance(answer, Place) or not self._beyond.asked_for(query, fits, view):
             return answer
         guest = replace(request, virtual_cluster=None)
         return self._search(query, guest, barred_to_guests, fits, view, explains=explains)
@@ -156,16 +158,37 @@ class Cells:
         explains: bool,
     ) -> Place | Wait | None:
         """The same for one request, on none of the barred machines."""
+        lacked = False
+        for limited in (True, False) if fits.scarce else (False, True):
+            if limited and not (fits.scarce or lacked):
+                continue
+            limits: TaskLimits | None = None
+            if limited:
+                # What is there may leave for an owner's job; others take what is left.
+                limits = fits.limits if request.guaranteed else TaskLimits.now(query.kind, view, self._work.rows)
+            found = self._search_within(query, request, barred, limits, view)
+            if isinstance(found, Place | Wait):
+                return found
+            lacked = lacked or found
+        if lacked:
+            return Wait(WaitReason.IN_USE, TOO_FEW_AMOUNTS, _asks(query))
+        return self._why_not(query, request, barred, fits) if explains else None
+
+    def _search_within(
+        self,
+        query: Query,
+        request: CellRequest,
+        barred: dict[MachineId, None],
+        limits: TaskLimits | None,
+        view: ClusterCapacity,
+    ) -> Place | Wait | bool:
+        """The place within the limits; where there is none, whether machines whose GPUs would do lacked CPUs or memory."""
         protected, barred = self._protected(query), dict(barred)
         lacked = False
-        # What is there may leave for an owner's job; others take what is left.
-        limits = fits.limits if request.guaranteed else TaskLimits.now(query.kind, view, self._work.rows)
         for _ in range(MOST_ROUNDS):
             answer = find_place(self._work.cells, request, barred, protected, limits)
-            if answer is None and lacked:
-                break
             if answer is None:
-                return self._why_not(query, request, barred, fits, limits) if explains else None
+                return lacked
             taken = self._work.machines_supposed_taken(answer.victims)
             if taken:
                 # A job of the same workload is to be there: it may use the owner's cells, but not be evicted for this one.
@@ -179,7 +202,7 @@ class Cells:
                 return self._place(query, answer, (*victims, *more), view)
             barred |= dict.fromkeys(view.layout.machine_ids[row] for row in lacking)
             lacked = True
-        return Wait(WaitReason.IN_USE, TOO_FEW_AMOUNTS, _asks(query))
+        return True
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         asks = query.kind.number, query.tasks, query.affinity, query.guaranteed, query.virtual_cluster
@@ -192,7 +215,7 @@ class Cells:
         """Every virtual cluster has cells of its own; a preferred affinity only chooses between places."""
         owner = (
             query.virtual_cluster
-            if query.guaranteed and not self._beyond.alone(query, self._where_it_fits(query.kind, view))
+            if query.guaranteed and not self._beyond.has_too_few_gpus(query, self._where_it_fits(query.kind, view))
             else None
         )
         return owner, query.affinity if query.affinity.hard else None
@@ -232,7 +255,8 @@ class Cells:
             if fits.any():
                 names.append(chain.name)
                 unfit += [chain.machines[machine] for machine in np.flatnonzero(~fits).tolist()]
-        found = Fits(tuple(names), tuple(unfit), TaskLimits.when_empty(kind, view, self._work.rows))
+        limits = TaskLimits.when_empty(kind, view, self._work.rows)
+        found = Fits(tuple(names), tuple(unfit), limits, limits.bind(self._work.cells.chains))
         self._fits.put(kind.number, found)
         return found
 
@@ -246,7 +270,7 @@ class Cells:
             "query",
             gang_of(query.affinity, query.tasks, query.kind.gpus),
             query.tenant,
-            query.virtual_cluster if owns and not self._beyond.alone(query, fits) else None,
+            query.virtual_cluster if owns and not self._beyond.has_too_few_gpus(query, fits) else None,
             query.standing,
             pinned_cell=pinned_cell,
             yields_to_downgrade=query.affinity.said is not None and query.affinity.said.yields_to_downgrade,
@@ -254,12 +278,10 @@ class Cells:
             chains=fits.chains,
         )
 
-    def _why_not(
-        self, query: Query, request: CellRequest, barred: Collection[MachineId], fits: Fits, limits: TaskLimits
-    ) -> Wait:
+    def _why_not(self, query: Query, request: CellRequest, barred: Collection[MachineId], fits: Fits) -> Wait:
         """Why there is no place, and for an owner's job that its cells could never hold that they could not."""
-        wait, cells = why_not(self._work.cells, request, barred, limits), self._work.cells
-        if request.guaranteed or not query.guaranteed or not self._beyond.alone(query, fits):
+        wait, cells = why_not(self._work.cells, request, barred), self._work.cells
+        if request.guaranteed or not query.guaranteed or not self._beyond.views_of(query, fits, None):
             return wait
         why = f"that could never hold it, so it uses what others leave idle: {wait.why}"
         return Wait(
@@ -342,19 +364,9 @@ class Cells:
             )
             for holding, leaving in view.held()
             if not (leaving or holding.key in victims or holding.key in gone)
-            and len(entries := self._not_in_its_cells(holding, view))
+            and len(entries := not_in_its_cells(holding, view))
         ]
         return attempts_making_room(lacking, candidates, owned)
-
-    @staticmethod
-    def _not_in_its_cells(holding: Holding, view: ClusterCapacity) -> Integers:
-        """What the attempt takes of machines on which it is guaranteed nothing."""
-        entries = view.entries_of(holding.key)
-        if not holding.cells:
-            return entries
-        numbers = view.layout.number_of_machine
-        own = [numbers[machine] for machine in machines_of_its_cells(holding) if machine in numbers]
-        return entries[~np.isin(entries[:, MACHINE], own)]
 
     def _owned_rows(self, query: Query, placement: Placement, view: ClusterCapacity) -> frozenset[int]:
         """The machines, by row, of which an owner's job takes no more CPUs and memory than come with its GPUs, or with its tenant's

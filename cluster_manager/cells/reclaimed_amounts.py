@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from cluster_manager.capacity.attempts import OrderKey, order_key
 from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import MEBIBYTES, MILLICPUS, RESOURCES, Integers
-from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding
 
 
@@ -31,10 +33,19 @@ class Candidate(NamedTuple):
     """Whether it is another tenant's than the owner's job."""
 
 
-def machines_of_its_cells(holding: Holding) -> frozenset[MachineId]:
-    """Where jobs of the attempt are in cells of a virtual cluster: there it is guaranteed what it holds, and nowhere else."""
+def not_in_its_cells(holding: Holding, capacity: ClusterCapacity) -> Integers:
+    """What the attempt takes of machines on which none of its jobs is in cells of a virtual cluster: so it is guaranteed nothing there."""
+    entries = capacity.entries_of(holding.key)
     in_cells = {job for job, use in holding.cells if not use.downgraded}
-    return frozenset(placement.machine for placement in holding.placements if placement.job in in_cells)
+    if not in_cells:
+        return entries
+    rows = capacity.layout.number_of_machine
+    own = {
+        row
+        for placement in holding.placements
+        if placement.job in in_cells and (row := rows.get(placement.machine)) is not None
+    }
+    return entries[~np.isin(entries[:, MACHINE], sorted(own))]
 
 
 def attempts_making_room(

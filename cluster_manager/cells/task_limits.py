@@ -17,6 +17,7 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import MEBIBYTES, MILLICPUS, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.cells.gang import FreeGpus
+from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.nodes import Nodes
 from domain.identifiers import MachineId
 
@@ -60,11 +61,20 @@ class TaskLimits:
             tasks[node] = min(int(tasks[node]), most)
         return free.at_most(self._gpus_of(tasks))
 
+    def bind(self, chains: Sequence[Chain]) -> bool:
+        """Whether the GPUs of some machine would do for more tasks, where any fit."""
+        return any(
+            bool(((of_chain > 0) & (of_chain < chain.gpus_per_machine // max(self.gpus, 1))).any())
+            for chain, of_chain in zip(chains, self.tasks, strict=True)
+        )
+
     def _tasks_on(self, nodes: Nodes, chain: int) -> Integers:
-        """Of a part of a machine, the part of what the machine allows, rounded up."""
+        """Of a part of a machine, the part of what the machine allows, rounded down: several parts may be on one machine."""
         machine = nodes.chain.gpus_per_machine
         most = int(self.tasks[chain].max(initial=0))
-        tasks: Integers = -(-most * nodes.sizes // machine)
+        tasks: Integers = np.where(
+            most >= machine // max(self.gpus, 1), nodes.sizes // max(self.gpus, 1), most * nodes.sizes // machine
+        )
         return tasks
 
     def _gpus_of(self, tasks: Integers) -> Integers:
@@ -80,3 +90,5 @@ class Fits(NamedTuple):
     unfit: tuple[MachineId, ...]
     """The machines of these chains on which they do not."""
     limits: TaskLimits
+    scarce: bool
+    """Whether the CPUs or the memory of some machine are enough for fewer of them than its GPUs."""
