@@ -21,7 +21,7 @@ from cluster_manager.cells.beyond_cells import BeyondCells
 from cluster_manager.cells.decisions import asked_cells, find_place, owned_cells, why_not
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
-from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, not_in_its_cells
+from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, is_guaranteed, not_in_its_cells
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.task_limits import Fits, TaskLimits
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
@@ -364,6 +364,8 @@ class Cells:
             )
             for holding, leaving in view.held()
             if not (leaving or holding.key in victims or holding.key in gone)
+            # For guests nobody leaves who has cells anywhere: who is pushed out as a guest would come back as an owner.
+            and (placement.request.guaranteed or not is_guaranteed(holding))
             and len(entries := not_in_its_cells(holding, view))
         ]
         return attempts_making_room(lacking, candidates, owned)

@@ -4,7 +4,7 @@ Rule: of the attempts that are guaranteed nothing on these machines those of the
 without GPUs, then in the order of eviction, each only where something is lacking still and no later one makes up for it. Whatever an owner takes beyond the share of the machine that its GPUs
 are, only those leave for it that it may evict by standing. Standing goes before GPUs: where a better one left for what a worse one holds, it
 could push the owner out elsewhere, by standing, and all three would go on like that without end.
-Invariant: work in cells of a virtual cluster never leaves for what it holds on their machines.
+Invariant: work in cells of a virtual cluster never leaves for what it holds on their machines, and for guests not at all.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class Candidate(NamedTuple):
     """Whether the owner's job may evict it by standing."""
     of_others: bool
     """Whether it is another tenant's than the owner's job."""
+
+
+def is_guaranteed(holding: Holding) -> bool:
+    """Whether any job of the attempt is in cells of a virtual cluster."""
+    return any(not use.downgraded for _, use in holding.cells)
 
 
 def not_in_its_cells(holding: Holding, capacity: ClusterCapacity) -> Integers:
