@@ -38,7 +38,7 @@ class FoundPlace(NamedTuple):
 def find_best_place(
     region: RegionCapacity, query: Query, within: int | None = None, *, evicting: bool = False
 ) -> FoundPlace | tuple[int, ...]:
-    """The best place, in one cluster or anywhere; where there is no free one, and if `evicting`, with victims.
+    """The best place, in the cluster `within` or anywhere; where there is no free one, and if `evicting`, with victims.
 
     Else, per cluster, for how many tasks there is capacity at most, with all evicted that may be; empty where evictions
     were not asked for.
@@ -56,7 +56,8 @@ def find_best_place(
         # Nothing is supposed, so the counts are exact; and there is no attempt to evict.
         return tuple(region.counts_with_releases(counts, query).tolist())
     most = region.most_when_empty(query.kind, query.tasks)
-    positions = _with_enough(region, most, query.tasks)
+    if within is None:
+        positions = _with_enough(region, most, query.tasks)
     found = _best_of(region, query._replace(may_evict=True), positions)
     if isinstance(found, BestPlace):
         return FoundPlace(found.position, found.place, region.share_in_use(of_gpus=query.kind.gpus > 0))

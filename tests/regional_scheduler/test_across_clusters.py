@@ -313,3 +313,15 @@ def test_jobs_that_never_fit_are_refused_though_one_may_be_split() -> None:
         refusal = empty.refusal(workload_of("never", *never).specification)
         assert refusal is not None
         assert refusal.diagnosis.reason is Reason.JOBS_DO_NOT_FIT_TOGETHER
+
+
+def test_a_part_that_evicts_stays_in_its_cluster() -> None:
+    """A single task of it would find a place without victims where machines are divided into cells, which take no parts."""
+    clusters = [cluster(name, [gpu_machine(f"{name}-0")]) for name in "abc"]
+    clusters[0] = replace(clusters[0], mechanism=CELLS_MECHANISM)
+    inventory = RegionCapacity(region(*clusters))
+    for name in "bc":
+        hold(inventory, f"there-{name}", task_on(f"{name}-0"), priority=6)
+    plan = planned(inventory, job_of(2))
+    assert tasks_by_cluster(plan) == {"b": [0], "c": [1]}
+    assert sorted(plan.evictions) == [key_of("there-b"), key_of("there-c")]
