@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster_manager.mechanism import Place
+from cluster_manager.mechanism import Place, Shortfall
 from domain.cells import CellHierarchy, ClusterCells
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, GpuModel, JobName, MachineId, TenantId
@@ -113,13 +113,18 @@ def test_cells_elsewhere_keep_no_cpus_of_other_owners() -> None:
     world.view.hold(
         Holding(
             key,
-            Standing(0, 0),
+            Standing(4, 0),
             0.0,
             (in_cells, *without_gpus),
             cells=((in_cells.job, cells.cells),),
             tenant=TenantId("b"),
         )
     )
-    place = world.start("owner", world.query(1, 8, "a", priority=5))
+    place = world.find(world.query(1, 8, "a", priority=5))
+    assert isinstance(place, Place)
     assert [victim.key for victim in place.victims] == [key]
     assert place.own_cells == (key,)
+    world.view.set_machine_state(MachineId("a0"), MachineState.DOWN)
+    world.view.set_machine_state(MachineId("a1"), MachineState.DOWN)
+    # For guests it stays, however well they stand: it would come back as an owner, and push them out.
+    assert isinstance(world.find(world.query(1, 1, "guest", priority=0)), Shortfall)
