@@ -126,6 +126,9 @@ class RegionCapacity(NeverCopied):
         """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
         for cluster in self._find_held(key).parts:
             cluster.begin_eviction(key)
+            if cluster.description.has_cells:
+                # Owners of cells are placed where somebody is leaving, and wait for that.
+                cluster.tell_of(key)
 
     def release(self, key: AttemptKey) -> None:
         """The attempt is gone."""

@@ -135,9 +135,6 @@ class ClusterCapacity(NeverCopied):
         live = self._live(key)
         if not live.leaving:
             self._set_leaving(live, True)
-            if self.description.has_cells:
-                # Owners of cells are placed where somebody is leaving, and wait for that.
-                self._tell(live.entries)
 
     def release(self, key: AttemptKey) -> None:
         """The attempt is gone."""
