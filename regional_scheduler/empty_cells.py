@@ -88,8 +88,17 @@ class EmptyCells:
         }
         tasks = np.array([of_shapes[self._shape_of[machine]] for machine in chain.machines], np.int64)
         bits = [full if fit else 0 for full, fit in zip(nodes.full, tasks.tolist(), strict=True)]
-        free = TaskLimits(job.resources.gpus, (tasks,)).on_machines(0, FreeGpus.of(nodes, bits))
+        free = FreeGpus.of(nodes, bits)
+        if self._any_gpus_do(chain, job):
+            free = TaskLimits(job.resources.gpus, (tasks,)).on_machines(0, free)
         return find_places(gang_of(affinity_of(job), job.tasks, job.resources.gpus), free) is not None
+
+    @staticmethod
+    def _any_gpus_do(chain: Chain, job: JobSpecification) -> bool:
+        """Whether the tasks may use whichever GPUs of a machine: only then is it certain that leaving some out refuses nobody."""
+        within = job.affinity.within
+        names = [chain.name_of(level) for level in range(1, chain.machine_level)]
+        return not job.affinity.groups and (within is None or within.level not in names)
 
 
 def field_in_the_way(job: JobSpecification, tenant: TenantId, clusters: list[EmptyCells]) -> str:

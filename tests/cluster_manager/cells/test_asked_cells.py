@@ -202,6 +202,8 @@ def test_cells_could_hold_close_together_only_what_their_machines_have_cpus_for(
     assert refused(empty, tasks_of(48.0, 3, machine)) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
     assert refused(empty, tasks_of(48.0, 4, JobAffinity(ROW))) is None
     assert refused(empty, tasks_of(48.0, 5, JobAffinity(ROW))) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+    in_sockets = JobAffinity(NODE, (TaskGroup(3, SOCKET, count=2),))
+    assert refused(empty, tasks_of(16.0, 6, in_sockets)) is None, "three in each socket of one machine"
 
 
 def test_every_mechanism_has_cells_called_machine_and_rack() -> None:
